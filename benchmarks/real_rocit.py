@@ -24,7 +24,6 @@ from rolellm.scoring.score_report import Summary
 DECODINGS: dict[str, dict[str, Any]] = {
     "greedy": {},
     "sampled (0.7, 0.95)": {"temperature": 0.7, "top_p": 0.95},
-    "5 beams": {"num_beams": 5},
 }
 METRICS = ("CUS", "RAW", "SPE")
 PROTOCOLS = ("paper", "rouge-score")

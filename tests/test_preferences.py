@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Dataset
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -28,7 +27,7 @@ from rolellm.preferences import (
     prefer,
     select_pairs,
 )
-from rolellm.training.rows import read_dataset
+from rolellm.training.rows import read_own_rows
 
 from .commands import Command
 from .judge_runs import make_comparison, make_rows, write_run
@@ -93,20 +92,17 @@ def test_repeated_pairs_count_once_and_contradictions_not_at_all() -> None:
 WORDS = st.lists(st.sampled_from(["gull", "cod", "storm", "rope", "mast", "deck", "salt"]), min_size=6, max_size=40)
 
 
-@given(st.lists(st.tuples(WORDS, WORDS), max_size=40), st.one_of(st.none(), st.integers(1, 20)))
-def test_lengths_are_even_and_every_pair_is_accounted_for(texts: list[Any], limit: int | None) -> None:
+@given(st.lists(st.tuples(WORDS, WORDS), max_size=40))
+def test_lengths_are_even_and_every_pair_is_accounted_for(texts: list[Any]) -> None:
     pairs = [make_pair("aye " + " ".join(one), "nay " + " ".join(other), n) for n, (one, other) in enumerate(texts)]
     result = select_pairs(pairs, HeldOut())
     ratios = [pair.log_ratio for pair in result.pairs if abs(pair.log_ratio) > 0.05]
     assert sum(ratio > 0 for ratio in ratios) == sum(ratio < 0 for ratio in ratios)
-    limited = select_pairs(pairs, HeldOut(), limit=limit)
-    assert len(limited.pairs) == min(limit or len(pairs), len(result.pairs))
-    assert {pair.id for pair in limited.pairs} <= {pair.id for pair in result.pairs}
-    counts = limited.dropped.get("role", {})
-    assert set(counts) <= set(REASONS) and sum(counts.values()) + len(limited.pairs) == len(pairs)
+    counts = result.dropped.get("role", {})
+    assert set(counts) <= set(REASONS) and sum(counts.values()) + len(result.pairs) == len(pairs)
     # The order of what comes in changes nothing.
-    turned = select_pairs(pairs[::-1], HeldOut(), limit=limit).pairs
-    assert {pair.id for pair in turned} == {pair.id for pair in limited.pairs}
+    turned = select_pairs(pairs[::-1], HeldOut()).pairs
+    assert {pair.id for pair in turned} == {pair.id for pair in result.pairs}
 
 
 def judge_pair(row: str, order: tuple[str, str], ranks: tuple[float, float] | None, **values: Any) -> Judgement:
@@ -228,9 +224,9 @@ def test_the_sample_gives_pairs_that_training_reads_and_no_test_question(tmp_pat
     lines = [line for _, line in read_jsonl(tmp_path / "run" / "pairs.jsonl")]
     tests = {hash_instruction(question) for question in load_rolebench("sample")["test"]["question"]}
     assert not tests & {hash_instruction(line["prompt"][-1]["content"]) for line in lines}
-    chats = read_dataset(Dataset.from_list(lines), "dpo")
+    chats: Any = read_own_rows(tmp_path / "run" / "pairs.jsonl", "dpo")
     assert len(chats) == summary["pairs"] > 50
-    assert {chat.role for chat in chats} == {line["role"] for line in lines}  # type: ignore[union-attr]
+    assert {chat.role for chat in chats} == {line["role"] for line in lines}
     all_pairs = prefer(config="sample", balance=False)
     assert all_pairs.summary["pairs"] > summary["pairs"]
 

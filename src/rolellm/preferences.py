@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, pairwise, product
 from pathlib import Path
+from statistics import fmean
 from typing import Any, ClassVar, Final
 
 from rapidfuzz.distance import Indel
@@ -22,7 +23,7 @@ from rolellm.characters.roles import Part, find_part
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.checks.breaks import find_breaks
 from rolellm.core.errors import DataError, ModelError, SettingsError
-from rolellm.core.fingerprint import draw_evenly, hash_json
+from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Language, Profile, Row
@@ -59,10 +60,11 @@ _OTHER_ROLES: Final = 4
 _GROUP: Final = 50
 #: Tokens of a swipe's prompt and reply, as recipes for DPO limit them (our choice).
 _CONTEXT: Final = 2048
-#: Why pairs are left out, in the order in which they are looked for: of single pairs, then of all of them together.
-_FAULTS: Final = ("blank", "held_out", "near_equal", "out_of_character", "short", "repeated")
-_CUTS: Final = ("contradicted", "unbalanced", "over_limit")
-REASONS: Final = (*_FAULTS, *_CUTS)
+#: Why pairs are left out, in the order in which they are looked for.
+REASONS: Final = (
+    *("blank", "held_out", "near_equal", "out_of_character", "short", "repeated"),
+    *("contradicted", "unbalanced"),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +94,8 @@ class ReplyPair:
     @classmethod
     def of_row(cls, source: str, row: Row, chosen: str, rejected: str) -> ReplyPair:
         """Pair two replies to a row of RoleBench."""
-        return cls(source, row.id, row.role, row.language, tuple(make_messages(row)), chosen, rejected)
+        prompt = tuple(make_messages(row))
+        return cls(source, row.id, row.role, row.language, prompt, chosen, rejected)
 
     @property
     def question(self) -> str:
@@ -122,11 +125,15 @@ class ReplyPair:
 
     def to_dict(self) -> dict[str, Any]:
         """Return a line of ``pairs.jsonl``: TRL's columns in its conversational format, and where the pair is from."""
-        line: dict[str, Any] = {name: getattr(self, name) for name in ("id", "source", "role", "language")}
-        line["prompt"] = [dict(message) for message in self.prompt]
-        for name in ("chosen", "rejected"):
-            line[name] = [{"role": "assistant", "content": getattr(self, name)}]
-        return line
+        return {
+            "id": self.id,
+            "source": self.source,
+            "role": self.role,
+            "language": self.language,
+            "prompt": list(map(dict, self.prompt)),
+            "chosen": [{"role": "assistant", "content": self.chosen}],
+            "rejected": [{"role": "assistant", "content": self.rejected}],
+        }
 
 
 def pair_plain(rows: Iterable[Row]) -> Iterator[ReplyPair]:
@@ -139,16 +146,18 @@ def pair_plain(rows: Iterable[Row]) -> Iterator[ReplyPair]:
 
 def pair_roles(rows: Iterable[Row]) -> Iterator[ReplyPair]:
     """Prefer a role's own reply to another role's reply to the same question."""
-    by_question: dict[tuple[str, str], list[Row]] = defaultdict(list)
+    by_question = defaultdict[tuple[str, str], list[Row]](list)
     for row in rows:
         if row.references:
-            by_question[row.language, fold(row.question)].append(row)
+            question = fold(row.question)
+            by_question[row.language, question].append(row)
     for group in by_question.values():
         for row in group:
             candidates = [candidate for candidate in group if candidate.role != row.role]
             # By content, so that other rows move nothing.
             lot = random.Random(f"{row.role}\0{row.question}")
-            drawn = lot.sample(candidates, min(_OTHER_ROLES, len(candidates)))
+            count = min(_OTHER_ROLES, len(candidates))
+            drawn = lot.sample(candidates, count)
             replies = [reply for candidate in drawn for reply in candidate.references]
             if replies:
                 chosen, rejected = match_replies(row.references, replies, row.language, row.raw_reference)
@@ -163,56 +172,66 @@ def match_replies(
     The nearest alone is mostly the one with the least of the role in it. The chosen one should differ from a plain
     answer, too, or another role's style would be what is rejected.
     """
-    chosen = [text for text in chosen if is_long(text, language)] or chosen
-    rejected = [text for text in rejected if is_long(text, language)] or rejected
+    chosen = list(filter_long(chosen, language)) or chosen
+    rejected = list(filter_long(rejected, language)) or rejected
     likeness = dict.fromkeys(chosen, 0.0)
     if plain:
         likeness = {text: compare_replies(text, plain, language) for text in chosen}
-        chosen = [text for text in chosen if likeness[text] < SAME] or chosen
-    by_gap: dict[int, list[tuple[str, str]]] = defaultdict(list)
-    for preferred, refused in product(chosen, rejected):
-        gap = abs(math.log((len(preferred) + 1) / (len(refused) + 1)))
-        by_gap[round(gap / LENGTH_BIN)].append((preferred, refused))
+        unlike = [text for text in chosen if likeness[text] < SAME]
+        chosen = unlike or chosen
+    by_gap = defaultdict[int, list[tuple[str, str]]](list)
+    for pair in product(chosen, rejected):
+        longer, shorter = (len(text) + 1 for text in pair)
+        gap = abs(math.log(longer / shorter))
+        by_gap[round(gap / LENGTH_BIN)].append(pair)
 
     def rate(pair: tuple[str, str]) -> float:
-        return likeness[pair[0]] + compare_replies(*pair, language=language)
+        return likeness[pair[0]] + compare_replies(*pair, language)
 
     best = [min(by_gap[gap], key=rate) for gap in sorted(by_gap)]
-    return next((pair for pair in best if compare_replies(*pair, language=language) < SAME), best[0])
+    for pair in best:
+        if compare_replies(*pair, language) < SAME:
+            return pair
+    return best[0]
 
 
 def compare_replies(reply: str, other: str, language: Language) -> float:
     """The similarity of two replies' words, in Chinese characters, from 0 to 1."""
-    return float(Indel.normalized_similarity(list_words(reply, language), list_words(other, language)))
+    words, other_words = list_words(reply, language), list_words(other, language)
+    return float(Indel.normalized_similarity(words, other_words))
 
 
-def is_long(text: str, language: Language) -> bool:
-    """Tell whether a reply has room to show a role."""
-    return len(list_words(text, language)) >= _FEWEST[language]
+def filter_long(texts: Iterable[str], language: Language) -> Iterator[str]:
+    """Yield the replies that have room to show a role."""
+    for text in texts:
+        words = list_words(text, language)
+        if len(words) >= _FEWEST[language]:
+            yield text
 
 
 def pair_judged(run: JudgeRun) -> Iterator[ReplyPair]:
     """Prefer the answer that all judges put first, in both orders; canaries take no part."""
     comparison = run.comparison
     #: Of each row and two of its systems, by name: whether they were shown in this order, and which won.
-    verdicts: dict[tuple[str, str, str], set[tuple[bool, int]]] = defaultdict(set)
+    verdicts = defaultdict[tuple[str, str, str], set[tuple[bool, int]]](set)
     for judgement in run.judgements():
         if judgement.ranks is None:
             continue
-        ranked = zip(judgement.order, judgement.ranks, strict=True)
-        for (name, rank), (other_name, other_rank) in combinations(ranked, 2):
-            first, second = sorted((name, other_name))
-            sign = compute_sign(other_rank - rank)
-            verdicts[judgement.row, first, second].add((name == first, sign if name == first else -sign))
+        ranked = sorted(zip(judgement.order, judgement.ranks, strict=True))
+        for (first, first_rank), (second, second_rank) in combinations(ranked, 2):
+            is_sorted = judgement.order.index(first) < judgement.order.index(second)
+            sign = compute_sign(second_rank - first_rank)
+            verdicts[judgement.row, first, second].add((is_sorted, sign))
     rows = {row.id: row for row in comparison.rows}
-    for (row_id, first, second), values in verdicts.items():
-        signs = {sign for _, sign in values}
-        in_both_orders = len({is_sorted for is_sorted, _ in values}) == 2
-        if len(signs) > 1 or signs == {0} or not in_both_orders or {first, second} & comparison.canaries:
+    for (row_id, *pair), values in verdicts.items():
+        orders, signs = map(set, zip(*values, strict=True))
+        if len(orders) < 2 or signs not in ({1}, {-1}) or not comparison.canaries.isdisjoint(pair):
             continue
-        winner, loser = (first, second) if signs == {1} else (second, first)
+        if signs == {-1}:
+            pair.reverse()
+        chosen, rejected = (comparison.answers[name][row_id] for name in pair)
         row = replace(rows[row_id], id=f"{run.folder.name}/{row_id}")
-        yield ReplyPair.of_row("judge", row, comparison.answers[winner][row_id], comparison.answers[loser][row_id])
+        yield ReplyPair.of_row("judge", row, chosen, rejected)
 
 
 def pair_swipes(
@@ -232,18 +251,22 @@ def pair_swipes(
     Raises:
         SettingsError: When no reply in the chat is by one of the roles.
     """
-    lines = [(number, line) for number, line in read_jsonl(path) if isinstance(line.get("mes"), str)]
-    lines = [(number, line) for number, line in lines if not line.get("is_system")]
-    speakers = dict.fromkeys(str(line.get("name") or "") for _, line in lines if not line.get("is_user"))
-    language = detect_language("\n".join(line["mes"] for _, line in lines))
-    players = _find_players(path, speakers, parts, name, language)
+    lines = []
+    for number, line in read_jsonl(path):
+        if isinstance(line.get("mes"), str) and not line.get("is_system"):
+            lines.append((number, line))
+    speakers = dict.fromkeys(_get_speaker(line) for _, line in lines if not line.get("is_user"))
+    text = "\n".join(line["mes"] for _, line in lines)
+    players = _find_players(path, speakers, parts, name, detect_language(text))
     turns: list[Message] = []
     for (number, line), (_, following) in pairwise([*lines, (0, {})]):
         if line.get("is_user"):
             turns = _add_turn(turns, user(line["mes"]))
             continue
-        player = players.get(str(line.get("name") or ""))
-        reason = _explain_no_pair(line, turns, following) if player else "another_speaker"
+        player = players.get(_get_speaker(line))
+        reason = "another_speaker"
+        if player is not None:
+            reason = _explain_no_pair(line, turns, following)
         if player is None or reason:
             skipped[reason] += 1
         else:
@@ -252,6 +275,10 @@ def pair_swipes(
             except ModelError:
                 skipped["too_long"] += 1
         turns = _add_turn(turns, assistant(line["mes"]))
+
+
+def _get_speaker(line: Mapping[str, Any]) -> str:
+    return str(line.get("name") or "")
 
 
 def _explain_no_pair(line: Mapping[str, Any], turns: Sequence[Message], following: Mapping[str, Any]) -> str:
@@ -270,12 +297,12 @@ def _pair_swiped(
     reply_id: str, line: Mapping[str, Any], player: RolePlayer, turns: Sequence[Message]
 ) -> Iterator[ReplyPair]:
     """Yield a pair for each reply that was swiped away."""
-    prompt = tuple(asdict(message) for message in player.prompt(turns).messages)
+    prompt = tuple(map(asdict, player.prompt(turns).messages))
     sheet, after = player.part.sheet, player.part.after
     reply = line["mes"]
-    rejected = dict.fromkeys(text for text in line["swipes"] if isinstance(text, str) and text != reply)
-    for swiped in rejected:
-        yield ReplyPair("swipes", reply_id, sheet.role, sheet.language, prompt, reply, swiped, after)
+    for swiped in dict.fromkeys(line["swipes"]):
+        if isinstance(swiped, str) and swiped != reply:
+            yield ReplyPair("swipes", reply_id, sheet.role, sheet.language, prompt, reply, swiped, after)
 
 
 def _find_players(
@@ -290,16 +317,18 @@ def _find_players(
         parts = {fold(speaker): Part(Profile(speaker, language)) for speaker in speakers}
     # The model is never called; only prompts are built.
     model = ScriptedModel(str, rules_hash="")
-    players = {
-        speaker: RolePlayer(model, parts[fold(speaker)], context=_CONTEXT)
-        for speaker in speakers
-        if fold(speaker) in parts
-    }
+    players: dict[str, RolePlayer] = {}
+    for speaker in speakers:
+        part = parts.get(fold(speaker))
+        if part is not None:
+            players[speaker] = RolePlayer(model, part, context=_CONTEXT)
     if speakers and not players:
-        alias = f" as {name}" if name else ""
+        wanted = join_names(roles)
+        if name:
+            wanted += f" as {name}"
         raise SettingsError(
-            f"{path}: no reply by {join_names(roles)}{alias}; its replies are by {join_names(speakers)}. If that is "
-            "the same role, give its name in the chat with --role"
+            f"{path}: no reply by {wanted}; its replies are by {join_names(speakers)}. If that is the same role, give "
+            "its name in the chat with --role"
         )
     return players
 
@@ -307,7 +336,8 @@ def _find_players(
 def _add_turn(turns: Sequence[Message], turn: Message) -> list[Message]:
     """Add a turn to a talk; two in a row of one speaker become one, as chat templates want it."""
     if turns and turns[-1].role == turn.role:
-        return [*turns[:-1], replace(turn, content=f"{turns[-1].content}\n\n{turn.content}")]
+        content = f"{turns[-1].content}\n\n{turn.content}"
+        return [*turns[:-1], replace(turn, content=content)]
     return [*turns, turn]
 
 
@@ -326,7 +356,9 @@ class HeldOut:
     instructions: frozenset[str] = frozenset()
 
     def __contains__(self, pair: ReplyPair) -> bool:
-        return fold(pair.role) in self.roles or hash_instruction(pair.question) in self.instructions
+        if fold(pair.role) in self.roles:
+            return True
+        return hash_instruction(pair.question) in self.instructions
 
 
 def read_held_out(configs: Iterable[str], data_dir: Path | None = None) -> HeldOut:
@@ -367,23 +399,23 @@ class Preferences(Result):
         by_source: dict[str, Any] = {}
         for source in dict.fromkeys([*self.before, *self.dropped]):
             pairs = [pair for pair in self.pairs if pair.source == source]
+            dropped = self.dropped.get(source, {})
+            length, unbalanced = summarize_lengths(pairs), self.before.get(source)
             by_source[source] = {
                 "pairs": len(pairs),
-                "dropped": dict(self.dropped.get(source, {})),
-                "length": summarize_lengths(pairs),
-                "length_unbalanced": self.before.get(source),
+                "dropped": dict(dropped),
+                "length": length,
+                "length_unbalanced": unbalanced,
             }
-        held_out = self.held_out
+        roles = {pair.role for pair in self.pairs}
+        names, instructions, held_out_roles = self.held_out.names, self.held_out.instructions, self.held_out.roles
+        held_out = {"tests": list(names), "instructions": len(instructions), "roles": len(held_out_roles)}
         return {
             "pairs": len(self.pairs),
-            "roles": len({pair.role for pair in self.pairs}),
+            "roles": len(roles),
             "length": summarize_lengths(self.pairs),
             "sources": by_source,
-            "held_out": {
-                "tests": list(held_out.names),
-                "instructions": len(held_out.instructions),
-                "roles": len(held_out.roles),
-            },
+            "held_out": held_out,
         }
 
     def tables(self) -> tuple[Table]:
@@ -391,16 +423,22 @@ class Preferences(Result):
         summary = self.to_dict()
         rows = []
         for source, counts in summary["sources"].items():
-            lengths = (_format_length(counts["length_unbalanced"]), _format_length(counts["length"]))
-            rows.append((source, counts["pairs"], format_counts(counts["dropped"]), *lengths))
-        rows.append(("all", len(self.pairs), "", _format_length(None), _format_length(summary["length"])))
-        title = f"{format_count(len(self.pairs), 'pair')} for {format_count(summary['roles'], 'role')}"
+            before, after = _format_length(counts["length_unbalanced"]), _format_length(counts["length"])
+            rows.append((source, counts["pairs"], format_counts(counts["dropped"]), before, after))
+        after = _format_length(summary["length"])
+        rows.append(("all", len(self.pairs), "", _format_length(None), after))
+        pairs = format_count(len(self.pairs), "pair")
+        roles = format_count(summary["roles"], "role")
+        title = f"{pairs} for {roles}"
         columns = ("source", "pairs", "left out", "chosen over rejected, all", "chosen over rejected, kept")
         return (Table.from_rows(title, columns, rows),)
 
     def remarks(self) -> list[str]:
         """Return which tests' questions and roles were held out."""
-        return [f"Held out: {', '.join(self.held_out.names)}."] if self.held_out.names else []
+        if not self.held_out.names:
+            return []
+        names = ", ".join(self.held_out.names)
+        return [f"Held out: {names}."]
 
     def notes(self) -> list[str]:
         """Return what was not held out, and that nothing is left."""
@@ -420,13 +458,12 @@ def summarize_lengths(pairs: Iterable[ReplyPair]) -> dict[str, Any] | None:
     ratios = [pair.log_ratio for pair in pairs]
     if not ratios:
         return None
-    longer = sum(1 + compute_sign(ratio) for ratio in ratios) / 2 / len(ratios)
-    return {"log_ratio": round(math.fsum(ratios) / len(ratios), 4), "chosen_longer": round(longer, 4)}
+    signs = list(map(compute_sign, ratios))
+    longer = (1 + fmean(signs)) / 2
+    return {"log_ratio": round(fmean(ratios), 4), "chosen_longer": round(longer, 4)}
 
 
-def select_pairs(
-    pairs: Iterable[ReplyPair], held_out: HeldOut, *, balance: bool = True, limit: int | None = None
-) -> Preferences:
+def select_pairs(pairs: Iterable[ReplyPair], held_out: HeldOut, *, balance: bool = True) -> Preferences:
     """Select the pairs to learn from.
 
     Args:
@@ -434,65 +471,72 @@ def select_pairs(
         held_out: What no pair may be about.
         balance: Drop pairs until length tells nothing: of each source and language, as many chosen replies are longer
             than the rejected one as are shorter, among pairs with gaps of similar size.
-        limit: Keep at most N pairs, evenly from all sources.
     """
-    dropped: dict[str, Counter[str]] = defaultdict(Counter)
+    dropped = defaultdict[str, Counter[str]](Counter)
     seen: set[str] = set()
-    kept: dict[str, ReplyPair] = {}
+    sound: dict[str, ReplyPair] = {}
     for pair in pairs:
-        fault = _find_fault(pair, held_out, seen)
+        fault = _find_fault(pair, held_out)
+        if not fault and pair.key in seen:
+            fault = "repeated"
         seen.add(pair.key)
         dropped[pair.source][fault] += 1
         if not fault:
-            kept[pair.key] = pair
-    whole = list(kept.values())
+            sound[pair.key] = pair
     consistent = []
-    for pair in whole:
+    for pair in sound.values():
         opposite = replace(pair, chosen=pair.rejected, rejected=pair.chosen)
-        if opposite.key not in kept:
+        if opposite.key in sound:
+            dropped[pair.source]["contradicted"] += 1
+        else:
             consistent.append(pair)
-    balanced = _balance_lengths(consistent) if balance else consistent
-    indices = draw_evenly(balanced, limit, lambda pair: pair.lot, lambda pair: pair.source)
-    chosen = [balanced[index] for index in indices]
-    steps = [Counter(pair.source for pair in step) for step in (whole, consistent, balanced, chosen)]
-    for reason, (more, less) in zip(_CUTS, pairwise(steps), strict=True):
-        for source, count in (more - less).items():
-            dropped[source][reason] += count
+    surplus = _find_surplus(consistent) if balance else set()
+    selected = []
+    for pair in consistent:
+        if pair.lot in surplus:
+            dropped[pair.source]["unbalanced"] += 1
+        else:
+            selected.append(pair)
     before = {}
     counts = {}
     for source, by_reason in dropped.items():
-        before[source] = summarize_lengths(pair for pair in consistent if pair.source == source)
+        of_source = [pair for pair in consistent if pair.source == source]
+        before[source] = summarize_lengths(of_source)
         counts[source] = {reason: by_reason[reason] for reason in REASONS if by_reason[reason]}
-    return Preferences(chosen, counts, before, held_out)
+    return Preferences(selected, counts, before, held_out)
 
 
-def _find_fault(pair: ReplyPair, held_out: HeldOut, seen: set[str]) -> str:
+def _find_fault(pair: ReplyPair, held_out: HeldOut) -> str:
     """Name the first fault of a pair; empty where it has none."""
-    faults = (
-        not (pair.chosen.strip() and pair.rejected.strip() and pair.question.strip()),
-        pair in held_out,
-        compare_replies(pair.chosen, pair.rejected, pair.language) >= SAME,
-        any(find_breaks(pair.chosen, pair.sheet)),
-        pair.source in ("plain", "role") and not is_long(pair.chosen, pair.language),
-        pair.key in seen,
-    )
-    return next((name for name, is_faulty in zip(_FAULTS, faults, strict=True) if is_faulty), "")
+    texts = (pair.chosen, pair.rejected, pair.question)
+    if not all(map(str.strip, texts)):
+        return "blank"
+    if pair in held_out:
+        return "held_out"
+    if compare_replies(pair.chosen, pair.rejected, pair.language) >= SAME:
+        return "near_equal"
+    if any(find_breaks(pair.chosen, pair.sheet)):
+        return "out_of_character"
+    if pair.source in ("plain", "role") and not any(filter_long([pair.chosen], pair.language)):
+        return "short"
+    return ""
 
 
-def _balance_lengths(pairs: Sequence[ReplyPair]) -> list[ReplyPair]:
-    uneven: dict[tuple[str, str], list[ReplyPair]] = defaultdict(list)
+def _find_surplus(pairs: Sequence[ReplyPair]) -> set[str]:
+    """Find the pairs, by lot, without which length tells nothing."""
+    uneven = defaultdict[tuple[str, str], list[ReplyPair]](list)
     for pair in sorted(pairs, key=lambda pair: (abs(pair.log_ratio), pair.lot)):
         if abs(pair.log_ratio) > LENGTH_BIN / 2:
             uneven[pair.source, pair.language].append(pair)
     surplus: set[str] = set()
     for sized in uneven.values():
         for start in range(0, len(sized), _GROUP):
-            group = sorted(sized[start : start + _GROUP], key=lambda pair: pair.lot)
-            longer = [pair.lot for pair in group if pair.log_ratio > 0]
-            shorter = [pair.lot for pair in group if pair.log_ratio < 0]
+            group = sized[start : start + _GROUP]
+            longer = sorted(pair.lot for pair in group if pair.log_ratio > 0)
+            shorter = sorted(pair.lot for pair in group if pair.log_ratio < 0)
             count = min(len(longer), len(shorter))
             surplus.update(longer[count:], shorter[count:])
-    return [pair for pair in pairs if pair.lot not in surplus]
+    return surplus
 
 
 @dataclass
@@ -531,13 +575,15 @@ class Inputs:
 
     def add(self, path: Path) -> bool:
         """Take a file or folder; tell whether it is something to use."""
-        is_card = path.is_file() and path.suffix.lower() in (".png", ".json", ".charx")
+        is_file = path.is_file()
+        is_card = is_file and path.suffix.lower() in (".png", ".json", ".charx")
         if is_card or (path / PROFILE).is_file():
             part = find_part(path)
-            self.parts |= {fold(name): part for name in part.sheet.names}
+            names = map(fold, part.sheet.names)
+            self.parts.update(dict.fromkeys(names, part))
         elif (path / MANIFEST).is_file() and Run.open(path).kind == "judge":
             self.judged.append(read_run(path))
-        elif path.is_file() and _is_chat(path):
+        elif is_file and _is_chat(path):
             self.chats.append(path)
         else:
             return False
@@ -548,8 +594,8 @@ def _is_chat(path: Path) -> bool:
     """Tell whether a file is a chat that SillyTavern saved."""
     if path.suffix != ".jsonl":
         return False
-    line = next((value for _, value in read_jsonl(path)), {})
-    return bool({"user_name", "chat_metadata", "is_user"} & line.keys())
+    _, line = next(read_jsonl(path), (0, {}))
+    return not {"user_name", "chat_metadata", "is_user"}.isdisjoint(line)
 
 
 @dataclass(frozen=True)
@@ -573,7 +619,8 @@ class Prefer(Step[Preferences]):
             ReleaseNotFoundError: When the data set is not there.
         """
         yield from ()
-        settings, inputs = self.settings, Inputs.read(self.sources)
+        settings = self.settings
+        inputs = Inputs.read(self.sources)
         config = settings.config
         if config is None and (settings.data_dir is not None or not self.sources):
             config = resolve_config(None, settings.data_dir)
@@ -582,14 +629,17 @@ class Prefer(Step[Preferences]):
                 "--role names a role in a chat of SillyTavern, and no chat is given; add it or drop --role"
             )
         skipped = Counter[str]()
-        pairs = list(track_progress(self._make_pairs(inputs, config, skipped), "pairing", "pairs"))
+        made = self._make_pairs(inputs, config, skipped)
+        pairs = list(track_progress(made, "pairing", "pairs"))
         if not pairs:
-            why = f" (replies left out: {format_counts(skipped)})" if skipped else ""
-            raise SettingsError(f"no pairs in {', '.join(map(str, self.sources)) or config}{why}; see docs/training.md")
+            where = ", ".join(map(str, self.sources)) or str(config)
+            if skipped:
+                where += f" (replies left out: {format_counts(skipped)})"
+            raise SettingsError(f"no pairs in {where}; see docs/training.md")
         configs = [config, *(run.dataset.config for run in inputs.judged)]
         held_out = read_held_out(dict.fromkeys(filter(None, configs)), settings.data_dir)
         checked = track_progress(pairs, "selecting", "pairs")
-        selected = select_pairs(checked, held_out, balance=settings.balance, limit=settings.limit)
+        selected = select_pairs(checked, held_out, balance=settings.balance)
         if not skipped:
             return selected
         swipes = {**skipped, **selected.dropped.get("swipes", {})}
@@ -643,10 +693,13 @@ def prefer(*sources: str | Path, out: str | Path | None = None, **settings: Any)
 
 def format_counts(counts: Mapping[str, int]) -> str:
     """List counts by reason for people."""
-    return ", ".join(f"{name.replace('_', ' ')} {count:,}" for name, count in counts.items())
+    words = [f"{name} {count:,}" for name, count in counts.items()]
+    return ", ".join(words).replace("_", " ")
 
 
 def _format_length(length: Mapping[str, float] | None) -> str:
     if length is None:
         return "–"
-    return f"{math.exp(length['log_ratio']):.2f} × as long, {length['chosen_longer']:.0%} longer"
+    factor = math.exp(length["log_ratio"])
+    longer = length["chosen_longer"]
+    return f"{factor:.2f} × as long, {longer:.0%} longer"

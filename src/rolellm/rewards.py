@@ -20,6 +20,7 @@ import re
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Any, Final, NamedTuple
@@ -29,7 +30,7 @@ from scipy.special import expit
 from rolellm.checks.breaks import AGAIN, find_breaks, is_echo, shows_ignorance
 from rolellm.core.errors import ReleaseNotFoundError, SettingsError
 from rolellm.core.fingerprint import hash_json
-from rolellm.core.records import Language, Profile, Row, Subset
+from rolellm.core.records import Language, Profile, Row
 from rolellm.core.text import FUNCTION_HAN, HAN, fold
 from rolellm.judging.judge_models import Judge, load_judge
 from rolellm.judging.overlap_judge import make_words_judge
@@ -67,8 +68,10 @@ class _Completion(NamedTuple):
 @functools.lru_cache(maxsize=4096)
 def _make_sheet(role: str, language: Language, description: str | None) -> Profile:
     _, *quoted = re.split("(?i)catchphrases? (?:is|are)|口头禅", description or "")
-    phrases = tuple(re.findall(r'"([^"]+)"', "".join(quoted[-1:])))
-    return Profile(role, language, description=description, catchphrases=phrases)
+    phrases: list[str] = []
+    if quoted:
+        phrases = re.findall(r'"([^"]+)"', quoted[-1])
+    return Profile(role, language, description=description, catchphrases=tuple(phrases))
 
 
 def _read_batch(
@@ -76,26 +79,40 @@ def _read_batch(
 ) -> list[_Completion]:
     """Read the completions with their columns; what is missing gets a default, as in `read_dataset_rows`."""
     replies = []
+    own_columns = {name: column for name, column in columns.items() if name in _COLUMNS and column is not None}
     for index, completion in enumerate(completions):
-        values = {name: column[index] for name, column in columns.items() if name in _COLUMNS and column is not None}
-        prompt = "" if prompts is None else _get_text(prompts[index])
-        question = values.get("question") or prompt
-        references = [text for text in values.get("references") or () if text.strip()]
-        is_chinese = HAN.search("".join([question, *references])) is not None
-        language: Language = values.get("language") or ("zh" if is_chinese else "en")
+        values = {name: column[index] for name, column in own_columns.items()}
+        question = values.get("question")
+        if not question and prompts is not None:
+            question = _get_text(prompts[index])
+        texts = values.get("references") or ()
+        references = tuple(filter(str.strip, texts))
+        language: Language | None = values.get("language")
+        if not language:
+            is_chinese = HAN.search("".join([question or "", *references]))
+            language = "zh" if is_chinese else "en"
         raw = values.get("raw_reference") or None
-        subset: Subset = values.get("subset") or ("general" if raw else "role_specific")
-        role, description = values.get("role") or "", values.get("role_description")
-        row = Row("", role, language, subset, question, tuple(references), (), raw, values.get("rolegpt"), description)
+        row = Row(
+            id="",
+            role=values.get("role") or "",
+            language=language,
+            subset=values.get("subset") or ("general" if raw else "role_specific"),
+            question=question or "",
+            references=references,
+            raw_reference=raw,
+            rolegpt=values.get("rolegpt"),
+            role_description=values.get("role_description"),
+        )
         text = _remove_question(_get_text(completion), row)
-        replies.append(_Completion(text, row, _make_sheet(role, language, description)))
+        sheet = _make_sheet(row.role, language, row.role_description)
+        replies.append(_Completion(text, row, sheet))
     return replies
 
 
 def _remove_question(text: str, row: Row) -> str:
     """Remove the question from a reply that quotes it; not where a reference does so, as with a sentence to correct."""
-    own_texts = (*row.references, row.raw_reference or "")
-    if not row.question or any(row.question in own for own in own_texts):
+    own_texts = "\0".join([*row.references, row.raw_reference or ""])
+    if not row.question or row.question in own_texts:
         return text
     return text.replace(row.question, "").strip()
 
@@ -109,7 +126,13 @@ def _get_text(message: Any) -> str:
     """A text, or that of the last of a list of messages."""
     if isinstance(message, str):
         return message
-    return str(message[-1]["content"]) if message else ""
+    if not message:
+        return ""
+    return str(message[-1]["content"])
+
+
+def _has_word(text: str) -> bool:
+    return any(map(str.isalnum, text))
 
 
 def in_character(completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any) -> list[float]:
@@ -135,10 +158,13 @@ def in_character(completions: Sequence[Any], prompts: Sequence[Any] | None = Non
 
 
 def _score_character(reply: _Completion) -> float:
-    if not any(map(str.isalnum, reply.text)) or find_breaks(reply.text, reply.sheet, reply.row.question):
+    row = reply.row
+    if not _has_word(reply.text) or find_breaks(reply.text, reply.sheet, row.question):
         return 0.0
-    runs = list(list_word_runs(reply.text, AGAIN[reply.row.language]))
-    return len(set(runs)) / len(runs) if runs else 1.0
+    runs = list(list_word_runs(reply.text, AGAIN[row.language]))
+    if not runs:
+        return 1.0
+    return len(set(runs)) / len(runs)
 
 
 def knowledge(completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
@@ -167,13 +193,15 @@ def _score_knowledge(reply: _Completion) -> float | None:
     if all(shows_ignorance(text, row.language) for text in row.references):
         return float(is_ignorant) * _guard(reply)
     context = f"{row.question}\n{row.role}"
-    weighed = [_weigh_words(text, context, row.language) for text in row.references]
-    keys = list(filter(None, weighed))
-    if not keys:
+    shares = []
+    for text in row.references:
+        words = _weigh_words(text, context, row.language)
+        if words:
+            shares.append(_share_words(reply.text, words, row.language))
+    if not shares:
         return None
     if is_ignorant:
         return 0.0
-    shares = [_share_words(reply.text, key, row.language) for key in keys]
     return max(shares) * _guard(reply)
 
 
@@ -186,8 +214,8 @@ def _weigh_words(text: str, given: str, language: Language) -> Mapping[str, floa
 
 def _share_words(reply: str, words: Mapping[str, float], language: Language) -> float:
     has_word = make_word_finder(reply, language)
-    said = sum(weight for word, weight in words.items() if has_word(word))
-    return said / sum(words.values())
+    weights = [words[word] for word in filter(has_word, words)]
+    return sum(weights) / sum(words.values())
 
 
 def answer(completions: Sequence[Any], prompts: Sequence[Any] | None = None, **columns: Any) -> list[float | None]:
@@ -210,30 +238,35 @@ def answer(completions: Sequence[Any], prompts: Sequence[Any] | None = None, **c
 
 def _score_answer(reply: _Completion) -> float | None:
     row = reply.row
-    answers = row.references if row.raw_reference is None else (row.raw_reference,)
+    answers = row.references
+    if row.raw_reference is not None:
+        answers = (row.raw_reference,)
     if row.subset != "general" or not answers:
         return None
-    scores = rouge_l([reply.text] * len(answers), answers, language=row.language)
+    replies = [reply.text] * len(answers)
+    scores = rouge_l(replies, answers, language=row.language)
     best = 0.0
     for text, score in zip(answers, scores, strict=True):
         words = _weigh_words(text, "", row.language) or {text.strip(): 1.0}
-        said = _share_words(reply.text, words, row.language)
-        best = max(best, (said + score.recall) / 2)
+        share = _share_words(reply.text, words, row.language)
+        best = max(best, (share + score.recall) / 2)
     return min(1.0, best / _ANSWERED) * _guard(reply)
 
 
 def _guard(reply: _Completion) -> float:
     """A factor of 0 to 1 for what the module's docstring says earns less."""
     row = reply.row
-    texts = [text for text in (*row.references, row.raw_reference) if text]
+    question = row.question
+    texts = list(filter(None, [*row.references, row.raw_reference]))
+    if not _has_word(reply.text) or fold(reply.text) == fold(question):
+        return 0.0
     # A sentence to correct is nearly its own answer.
-    is_copy = is_echo(reply.text, row.question) and not any(is_echo(text, row.question) for text in texts)
-    if is_copy or fold(reply.text) == fold(row.question) or not any(map(str.isalnum, reply.text)):
+    if is_echo(reply.text, question) and not any(is_echo(text, question) for text in texts):
         return 0.0
     if not texts:
         return 1.0
-    longest = max(map(len, texts))
-    fit = min(1.0, _LONGER * longest / len(reply.text))
+    limit = _LONGER * max(map(len, texts))
+    fit = min(1.0, limit / len(reply.text))
     natural = _share_function_words(texts, row.language)
     if not natural:
         return fit**2
@@ -256,10 +289,12 @@ def _count_function_words(text: str, language: Language) -> tuple[int, int]:
     """The number of words (of Chinese characters) that only join others, and of all."""
     if language == "zh":
         characters = HAN.findall(text)
-        return sum(map(FUNCTION_HAN.__contains__, characters)), len(characters)
+        hits = sum(map(FUNCTION_HAN.__contains__, characters))
+        return hits, len(characters)
     stop = STOP_WORDS["en"]
     words = _WORD.findall(text.lower())
-    return sum(len(word) < 3 or word in stop for word in words), len(words)
+    hits = sum(len(word) < 3 or word in stop for word in words)
+    return hits, len(words)
 
 
 class StyleReward:
@@ -309,17 +344,22 @@ class StyleReward:
                 self.meters[language] = StyleMeter(_load_rolebench_rows(language), language)
             meter = self.meters[language]
             own: dict[int, StyleReply] = {}
+            plain: dict[int, StyleReply] = {}
             for index, reply in enumerate(replies):
                 row = reply.row
-                if row.language == language and row.role in meter.voices:
-                    own[index] = StyleReply(row.role, fold(row.question), reply.text)
-            plain = {index: item._replace(text=replies[index].row.raw_reference or "") for index, item in own.items()}
-            unique = list(dict.fromkeys([*own.values(), *plain.values()]))
+                if row.language != language or row.role not in meter.voices:
+                    continue
+                question = fold(row.question)
+                own[index] = StyleReply(row.role, question, reply.text)
+                if row.raw_reference:
+                    plain[index] = StyleReply(row.role, question, row.raw_reference)
+            unique = list({*own.values(), *plain.values()})
             shares = dict(zip(unique, meter.measure(unique), strict=True))
             for index, item in own.items():
-                rival = plain[index]
-                rival_share = shares[rival] if rival.text else 0.0
-                values[index] = shares[item] * _guard(replies[index]) - rival_share
+                lead = shares[item] * _guard(replies[index])
+                if index in plain:
+                    lead -= shares[plain[index]]
+                values[index] = lead
         return values
 
 
@@ -333,7 +373,8 @@ def _load_rolebench_rows(language: Language) -> list[Row]:
             tables = load_rolebench(config).values()
         except ReleaseNotFoundError:
             continue
-        return [row for table in tables for row in read_dataset_rows(table) if row.language == language]
+        rows = chain.from_iterable(map(read_dataset_rows, tables))
+        return [row for row in rows if row.language == language]
     raise AssertionError("the sample is always here")
 
 
@@ -400,11 +441,13 @@ class _JudgeReward:
                 owners.append((index, sign))
         accept = accept_verdicts({self._judge.settings.parser: self._judge})
         outcomes = self._client.ask(requests, accept, label="judging", also=_CUT)
-        leads: dict[int, list[float]] = defaultdict(list)
+        leads = defaultdict[int, list[float]](list)
         for (index, sign), outcome in zip(owners, outcomes, strict=True):
             if isinstance(outcome, Answer) and outcome.value.ranks is not None:
                 first, second = outcome.value.ranks
-                lead = second - first if outcome.value.lead is None else outcome.value.lead
+                lead = outcome.value.lead
+                if lead is None:
+                    lead = second - first
                 leads[index].append(sign * lead)
         shares: list[float | None] = [None] * len(replies)
         for index, of_reply in leads.items():
@@ -415,16 +458,18 @@ class _JudgeReward:
 
 def _build_verdict_requests(reply: _Completion, chosen: Judge) -> Iterator[tuple[int, Request]]:
     """Build the requests of both orders, and the sign of their lead; none for a row without a reply to compare with."""
-    own_replies = list(filter(None, [reply.row.rolegpt, *reply.row.references]))
+    row = reply.row
+    own_replies = list(filter(None, [row.rolegpt, *row.references]))
     if not own_replies or not reply.text.strip():
         return
     # What a reply is compared with is not shown as a reference as well.
-    rival, *shown = own_replies
-    row = replace(reply.row, id=hash_json(reply.row.question), references=tuple(shown))
+    rival, *references = own_replies
+    row = replace(row, id=hash_json(row.question), references=tuple(references))
     answers = {"reply": {row.id: reply.text}, "rival": {row.id: rival}}
-    material = prepare_material(Comparison([row], list(map(System, answers)), answers), row)
-    for order, sign in ((("reply", "rival"), 1), (("rival", "reply"), -1)):
-        yield sign, build_judge_request(material, VerdictRequest(0, chosen, order))
+    systems = list(map(System, answers))
+    material = prepare_material(Comparison([row], systems, answers), row)
+    yield 1, build_judge_request(material, VerdictRequest(0, chosen, ("reply", "rival")))
+    yield -1, build_judge_request(material, VerdictRequest(0, chosen, ("rival", "reply")))
 
 
 @functools.cache

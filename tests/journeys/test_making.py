@@ -78,7 +78,7 @@ def test_a_card_becomes_an_adapter_that_is_tested_and_measured(made: MakeResult)
 
 def test_it_ends_with_what_was_found_and_how_to_go_on(made: MakeResult) -> None:
     verdict = made.findings[0]
-    assert f"“{TUNED}”" in verdict and f"“{PROMPTED}”" in verdict
+    assert TUNED in verdict and f"“{PROMPTED}”" in verdict
     page = made.page.read_text(encoding="utf-8")
     assert page.index(html.escape(verdict)) < page.index("<table") and "Tests of Tobin" in page
     assert "rouge-score" in page and "protocol <strong>paper" not in page
@@ -212,7 +212,7 @@ def test_a_dry_run_prices_each_stage_and_leaves_nothing(tmp_path: Path, card: Pa
     (tmp_path / "llm.yaml").write_text(yaml.safe_dump({"endpoints": [endpoint]}))
     words = ("make", card, "--llm", tmp_path / "llm.yaml", "--out", tmp_path / "tobin", "--dry-run")
     table = command(*words)
-    assert table.code == 0 and "together" in table.out and "minutes" in table.out
+    assert table.code == 0 and "together" in table.out
     found = command(*words, "--json").json["stages"]
     stages = [found[name]["expected"] for name in ("profile", "questions", "replies")]
     assert found["together"]["expected"]["calls"] == sum(stage["calls"] for stage in stages) > 600

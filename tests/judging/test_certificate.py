@@ -178,22 +178,23 @@ def test_the_verdict_stands_next_to_later_win_rates(tmp_path: Path) -> None:
     rolellm.report(after, page)
     assert "planted losers win up to" in page.read_text()
     lists = rolellm.judge({"a": answers}, data, out=tmp_path / "lists", **{**options, "judges": ["role-list"]})
-    assert lists.certificates[0].endswith("; examined without role-list")
-    path, renew = tmp_path / "certificate-words" / "certificate.json", "; renew it with `rolellm judge --certify`"
+    assert lists.certificates[0].endswith("; examined without role-list as it is now")
+    path = tmp_path / "certificate-words" / "certificate.json"
+    outdated = "examined in another version or at another address; renew it with `rolellm judge --certify`"
     written = path.read_text()
     (prompt,) = certificate.prompts.values()
     for changes, line in (
-        ((prompt["hash"], "0"), f"{certificate.line}; examined with other prompts of role-pair"),
-        ((certificate.models[0]["rules"], "0"), "examined in another version or at another address"),
-        ((written, "{}"), "examined in another version or at another address"),
+        ((prompt["hash"], "0"), f"{certificate.line}; examined without role-pair as it is now"),
+        ((certificate.models[0]["rules"], "0"), outdated),
+        ((written, "{}"), outdated),
     ):
         path.write_text(written.replace(*changes))
         again = rolellm.judge({"a": answers}, data, out=tmp_path / "after", **options)
-        assert again.certificates == (f"judge words: {line}{renew}",)
+        assert again.certificates == (f"judge words: {line}",)
 
 
 def test_what_is_asked_is_known() -> None:
-    known = make_known_pairs(KNOWN.rows, 30, 0, 8000)
+    known = make_known_pairs(KNOWN.rows, 30, 0)
     assert known.baseline == OWN and len(known.rows) == 30 and known.canaries == CANARIES
     for row in known.rows:
         own = known.answers[OWN][row.id]
@@ -202,7 +203,7 @@ def test_what_is_asked_is_known() -> None:
         assert known.answers[PADDED][row.id].startswith(own) and len(known.answers[PADDED][row.id]) > len(own)
         assert sorted(known.answers[SHUFFLED].get(row.id, own).split()) == sorted(own.split()) or row.language == "zh"
         assert own not in (known.answers[OTHER_ROLE][row.id], known.answers[OTHER_QUESTION][row.id])
-    larger = make_known_pairs(KNOWN.rows, 40, 0, 8000)
+    larger = make_known_pairs(KNOWN.rows, 40, 0)
     assert {row.id for row in known.rows} < {row.id for row in larger.rows}, "a larger one only adds"
 
 

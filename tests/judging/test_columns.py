@@ -32,11 +32,11 @@ def words(tmp_path: Path) -> dict[str, Any]:
 
 def test_rows_are_made_of_what_is_known() -> None:
     bell, hawke, sum_ = build_rows(3, **COLUMNS)
-    assert (bell.subset, bell.references, bell.raw_reference) == ("role_specific", ("It is the storm bell.",), None)
-    assert hawke.references == ("Old Hawke, of anchors.", "Hawke cast it.")
-    assert (sum_.subset, sum_.references, sum_.raw_reference) == ("general", (), None)
-    assert [row.question for row in (bell, hawke, sum_)] == QUESTIONS
-    assert {row.role_description for row in (bell, hawke, sum_)} == {"You keep the tower."}
+    assert (bell["subset"], bell["references"]) == ("role_specific", "It is the storm bell.")
+    assert hawke["references"] == ["Old Hawke, of anchors.", "Hawke cast it."]
+    assert (sum_["subset"], sum_["references"]) == ("general", None)
+    assert [row["question"] for row in (bell, hawke, sum_)] == QUESTIONS
+    assert {row["role_description"] for row in (bell, hawke, sum_)} == {"You keep the tower."}
 
 
 @settings(max_examples=50)
@@ -44,21 +44,21 @@ def test_rows_are_made_of_what_is_known() -> None:
 def test_ids_follow_the_content_not_the_place(order: list[int]) -> None:
     questions = ["a", "b", "c", "c", "d"]
     roles = ["x", "x", "x", "y", "x"]
-    before = [row.id for row in build_rows(5, questions=questions, roles=roles)]
+    before = [row["id"] for row in build_rows(5, questions=questions, roles=roles)]
     columns = {"questions": [questions[at] for at in order], "roles": [roles[at] for at in order]}
-    assert [row.id for row in build_rows(5, **columns)] == [before[at] for at in order]
+    assert [row["id"] for row in build_rows(5, **columns)] == [before[at] for at in order]
     assert len(set(before)) == 5
 
 
 def test_rows_that_are_the_same_are_still_two() -> None:
     first, second = build_rows(2, questions=["a", "a"], roles=["x", "x"])
-    assert second.id == f"{first.id}-2"
+    assert second["id"] == f"{first['id']}-2"
 
 
 def test_half_a_surrogate_pair_becomes_text() -> None:
     names = ("questions", "roles", "descriptions", "knowledge")
     (row,) = build_rows(1, **{name: [f"{name}\ud800"] for name in names})
-    for text in (row.question, row.role, row.role_description, row.references[0]):
+    for text in (row["question"], row["role"], row["role_description"], row["references"]):
         assert text is not None
         assert text.encode("utf-8").endswith("\ufffd".encode())
 
@@ -69,7 +69,6 @@ def test_half_a_surrogate_pair_becomes_text() -> None:
         pytest.param({"roles": "x"}, "roles: expected a list, one value a row, found str", id="a-text-is-no-list"),
         pytest.param({"questions": iter(["q"])}, "questions: expected a list", id="an-iterator-is-no-list"),
         pytest.param({"questions": ["q", "r"]}, "1 predictions but 2 values of questions", id="too-many"),
-        pytest.param({"questions": [1]}, "row 0 is not valid at question", id="a-number"),
     ],
 )
 def test_odd_columns_are_refused_in_words(columns: dict[str, Any], words: str) -> None:

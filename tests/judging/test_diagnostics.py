@@ -9,7 +9,6 @@ import pytest
 
 from rolellm.core.settings import dump
 from rolellm.judging.diagnostics import measure_diagnostics
-from rolellm.judging.records import Comparison
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.verdicts import Tally
 
@@ -96,17 +95,6 @@ def test_judges_who_agree_have_a_kappa_of_1() -> None:
     judgements = [*made.pairs(), *(replace(one, judge="other") for one in made.pairs())]
     assert diagnosed(made.comparison(), judgements)["biases"]["fleiss_kappa"]["mean"] == 1
     assert diagnosed(made.comparison(), made.pairs())["biases"]["fleiss_kappa"] is None
-
-
-def test_a_jury_of_lists_is_compared_pair_by_pair() -> None:
-    made = Simulator({"a": 2.0, "b": 0.5, "c": -2.0}, questions=40, noise=0.4)
-    comparison = made.comparison(baseline=False)
-    judgements = [one for judge in "jk" for one in made.lists(judge, baseline=False)]
-    kappa = diagnosed(comparison, judgements)["biases"]["fleiss_kappa"]
-    assert kappa["n"] == 3 * len(made.rows)
-    assert kappa["ci95"][0] > 0.75
-    back = Comparison(comparison.rows, comparison.systems[::-1], comparison.answers)
-    assert diagnosed(back, judgements)["biases"]["fleiss_kappa"] == kappa
 
 
 def unfit(**more: Any) -> Any:

@@ -39,7 +39,7 @@ BAD = {
     "null": ({**WHOLE, "predictions": ["a", None]}, "must be a text, found NoneType"),
     "few-questions": ({**WHOLE, "questions": ["q"]}, "2 predictions but 1 values of question"),
     "no-llm": (SIMPLE, "llm is NoneType"),
-    "rotations": ({**WHOLE, "rotations": 0}, "rotations: must be"),
+    "seed": ({**WHOLE, "seed": -1}, "seed: must be"),
 }
 
 

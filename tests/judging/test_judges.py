@@ -37,7 +37,7 @@ def test_a_judge_of_ones_own(own: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
-        ("judge.yaml", "version: 2", "version: 3"),
+        ("judge.yaml", "version: 3", "version: 4"),
         ("schema.json", '"string"}', '"string", "description": "why"}'),
         ("en.system.txt", "answer", "reply"),
         ("zh.user.txt", "回答", "答复"),
@@ -76,12 +76,10 @@ def _change(name: str, old: str, new: str) -> Callable[[Path], None]:
     [
         pytest.param(_drop("schema.json"), "schema.json: cannot be read", id="no-schema"),
         pytest.param(_drop("zh.system.txt"), "zh.system.txt: cannot be read", id="no-chinese-prompt"),
-        pytest.param(_write("schema.json", "{"), "not valid JSON", id="broken-schema"),
+        pytest.param(_write("schema.json", "{"), "not a valid schema", id="broken-schema"),
         pytest.param(_write("schema.json", "[]"), "expected a JSON schema", id="schema-no-object"),
         pytest.param(_write("judge.yaml", "- a"), "expected keys and values", id="settings-a-list"),
-        pytest.param(
-            _change("judge.yaml", "parser: better", "parser: ranking"), "needs the parser better", id="parser"
-        ),
+        pytest.param(_change("judge.yaml", "parser: better", "parser: ranking"), "another parser's", id="parser"),
         pytest.param(_change("en.user.txt", "{question}", ""), "{question}", id="slot-missing"),
         pytest.param(_change("en.user.txt", "{question}", "{question} {winner}"), "{winner}", id="slot-unknown"),
         pytest.param(_change("en.system.txt", "judge", "{judge}"), "{judge}", id="slot-in-system"),

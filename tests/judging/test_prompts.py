@@ -9,7 +9,6 @@ from rolellm.core.records import Row
 from rolellm.judging.judge_models import load_judges
 from rolellm.judging.records import Comparison, System
 from rolellm.judging.requests import VerdictRequest, build_judge_request, plan_verdicts, prepare_material
-from rolellm.judging.settings import JudgingSettings
 from rolellm.llm.model import Request
 from rolellm.models.prompts.fences import read_fences
 
@@ -25,9 +24,9 @@ def comparison(row: Row = ROW, answers: tuple[str, ...] = ("Very.", "As a fox.",
     return Comparison([row], people, {name: {row.id: text} for name, text in zip(NAMES, answers, strict=True)})
 
 
-def request(found: Comparison, order: tuple[str, ...] = NAMES, *, limit: int = 8000) -> Request:
+def request(found: Comparison, order: tuple[str, ...] = NAMES) -> Request:
     judge = LISTS if len(order) > 2 else PAIRS
-    return build_judge_request(prepare_material(found, found.rows[0], limit), VerdictRequest(0, judge, order))
+    return build_judge_request(prepare_material(found, found.rows[0]), VerdictRequest(0, judge, order))
 
 
 def fences(found: Request) -> dict[str, str]:
@@ -83,16 +82,16 @@ def test_chinese_rows_get_chinese_prompts() -> None:
 
 
 def test_long_answers_are_cut() -> None:
-    found = prepare_material(comparison(answers=("a" * 100, "b", "")), ROW, 10)
+    found = prepare_material(comparison(answers=("a" * 8090, "b", "")), ROW)
     shown = fences(build_judge_request(found, VerdictRequest(0, LISTS, NAMES)))
-    assert shown["answer A"].startswith("a" * 10 + "\n[") and "90 more" in shown["answer A"]
+    assert shown["answer A"].startswith("a" * 8000 + "\n[") and "90 more" in shown["answer A"]
     assert shown["answer C"] == "(the answer is empty)"
 
 
 @given(st.lists(st.text(max_size=40), min_size=3, max_size=3), st.text(min_size=1, max_size=40))
 def test_whatever_the_texts_each_answer_comes_back_whole(answers: list[str], question: str) -> None:
     found = comparison(replace(ROW, question=question), tuple(answers))
-    shown = prepare_material(found, found.rows[0], 8000)
+    shown = prepare_material(found, found.rows[0])
     read = fences(build_judge_request(shown, VerdictRequest(0, LISTS, NAMES)))
     wanted = [shown.answers[name] or "(the answer is empty)" for name in NAMES]
     assert [read[f"answer {letter}"] for letter in "ABC"] == wanted
@@ -101,6 +100,6 @@ def test_whatever_the_texts_each_answer_comes_back_whole(answers: list[str], que
 
 def test_what_is_planned_can_be_asked() -> None:
     found = comparison()
-    asks = plan_verdicts(found, [LISTS, PAIRS], JudgingSettings(rotations=3))
-    made = [build_judge_request(prepare_material(found, ROW, 100), ask) for ask in asks]
-    assert len({one.prompt_hash for one in made}) == len(made) == 3 + 2 * 2
+    asks = plan_verdicts(found, [LISTS, PAIRS])
+    made = [build_judge_request(prepare_material(found, ROW), ask) for ask in asks]
+    assert len({one.prompt_hash for one in made}) == len(made) == 2 + 2 * 2

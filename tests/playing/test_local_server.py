@@ -1,15 +1,14 @@
-"""What is sent to `transformers serve`, and the command for vLLM."""
+"""What is sent to `transformers serve`."""
 
 from __future__ import annotations
 
-import shlex
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from rolellm.models.prompts.render import load_chat_template
-from rolellm.playing.local_server import IGNORED, build_vllm_command, continue_last_turn
+from rolellm.playing.local_server import IGNORED, continue_last_turn
 
 CHATML = (
     "{%- macro head(role) -%}<|im_start|>{{ role }}\n{%- endmacro -%}\n"
@@ -50,33 +49,3 @@ def test_all_that_transformers_serve_ignores_is_known() -> None:
     # No reply is another by these. Releases before 5.23 ignore the newer name of max_tokens, too.
     harmless = {"metadata", "service_tier", "store", "stream_options", "user", "max_completion_tokens"}
     assert {*IGNORED} == UNUSED_CHAT_COMPLETION_FIELDS - harmless
-
-
-@pytest.mark.parametrize(
-    ("options", "limit"),
-    [
-        pytest.param({"r": 64}, "64", id="ours"),
-        pytest.param({"r": 8, "rank_pattern": {"q_proj": 40}}, "64", id="pattern"),
-        pytest.param({"r": 257}, "320", id="between"),
-        pytest.param({"r": 513}, None, id="too-high"),
-        pytest.param({"use_dora": True}, None, id="dora"),
-    ],
-)
-def test_the_command_for_vllm_is_whole(
-    tiny_model: Path, tmp_path: Path, options: dict[str, Any], limit: str | None
-) -> None:
-    from peft import LoraConfig
-
-    LoraConfig(base_model_name_or_path=str(tiny_model), **options).save_pretrained(tmp_path)
-    (tmp_path / "tokenizer.json").touch()
-    (tmp_path / "chat_template.jinja").touch()
-    command = build_vllm_command(str(tmp_path))
-    if limit is None:
-        assert command is None
-        return
-    folder = str(tmp_path)
-    assert shlex.split(command or "", comments=True) == [
-        *("vllm", "serve", str(tiny_model), "--enable-lora", "--max-lora-rank", limit),
-        *("--lora-modules", f"tuned={folder}", "--tokenizer", folder),
-        *("--chat-template", f"{folder}/chat_template.jinja", "--generation-config", "vllm"),
-    ]

@@ -30,7 +30,8 @@ from rolellm.models.prompts.render import load_texts
 
 #: The words of an answer that tell who knows it: those that at most 3 turns of the script have, or 5 %.
 _RARE, _RARE_SHARE = 3, 0.05
-_NO_NAMES, _SURNAMES = load_words("no_names"), load_words("surnames_zh")
+_NO_NAMES = load_words("no_names")
+_SURNAMES = load_words("surnames_zh")
 _LONG_SURNAMES = tuple(read_word_list("long_surnames_zh"))
 
 
@@ -39,7 +40,8 @@ def make_story_items(sheet: Profile, pairs: Iterable[Question]) -> Iterator[dict
 
     Words that the question or the role's description has tell nothing.
     """
-    turns = [make_word_finder(f"{turn.speaker} {turn.content}", sheet.language) for turn in sheet.turns]
+    lines = _list_lines(sheet)
+    turns = [make_word_finder(line, sheet.language) for line in lines]
     most = max(_RARE, _RARE_SHARE * len(turns))
     for pair in pairs:
         if pair.type != "script_based":
@@ -61,8 +63,8 @@ def make_stranger_items(sheet: Profile, strangers: Iterable[Profile]) -> Iterato
     The roles of these stories themselves may be famous; the people around them are not.
     """
     question = load_texts("boundary", sheet.language)["other_story"]
-    own_lines = [f"{turn.speaker} {turn.content}" for turn in sheet.turns]
-    is_known = make_word_finder("\n".join((*_list_texts(sheet), *own_lines)), sheet.language)
+    story = "\n".join((*_list_texts(sheet), *_list_lines(sheet)))
+    is_known = make_word_finder(story, sheet.language)
     for stranger in strangers:
         if stranger.language != sheet.language:
             continue
@@ -83,6 +85,10 @@ def make_modern_items(sheet: Profile, world_year: int | None) -> Iterator[dict[s
             yield {"ask": invention["ask"]}
 
 
+def _list_lines(sheet: Profile) -> list[str]:
+    return [f"{turn.speaker} {turn.content}" for turn in sheet.turns]
+
+
 def _list_texts(sheet: Profile) -> Sequence[str]:
     return (sheet.full_description or "", *sheet.names)
 
@@ -90,15 +96,15 @@ def _list_texts(sheet: Profile) -> Sequence[str]:
 def _extract_names(speaker: str, story: Profile) -> list[str]:
     """Return the words of a speaker's name that are no titles or common words; none where that cannot be told."""
     if story.language == "zh":
-        is_name = len(speaker) > 1 and (speaker[0] in _SURNAMES or speaker.startswith(_LONG_SURNAMES))
-        return [speaker] if is_name else []
+        has_surname = speaker[:1] in _SURNAMES or speaker.startswith(_LONG_SURNAMES)
+        return [speaker] if has_surname and len(speaker) > 1 else []
     if len(speaker.split()) < 2:
         return []
     text = " ".join(turn.content for turn in story.turns)
     names = []
     for word in re.findall(r"\w{3,}", speaker):
-        is_common = word.casefold() in _NO_NAMES or re.search(rf"\b{word.lower()}\b", text)
-        if not is_common:
+        is_common_here = re.search(rf"\b{word.lower()}\b", text)
+        if not is_common_here and word.casefold() not in _NO_NAMES:
             names.append(word)
     return names
 
@@ -159,9 +165,12 @@ def write_boundary(
     if not path.exists():
         write_first_file(str(profile), folder)
     tests = read_tests(path)
-    asked = {fact.ask[-1] for fact in tests.knows} | {secret.ask[-1] for secret in tests.does_not_know}
-    files = [] if home is None else sorted(home.glob(f"instruct*/{KEPT}"))
-    pairs = [pair for file in files for pair in read_questions(file)]
+    asked = {fact.ask[-1] for fact in tests.knows}
+    asked.update(secret.ask[-1] for secret in tests.does_not_know)
+    pairs: list[Question] = []
+    if home is not None:
+        for file in sorted(home.glob(f"instruct*/{KEPT}")):
+            pairs += read_questions(file)
 
     def draw(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
         by_question = {item["ask"]: item for item in items if item["ask"] not in asked}
@@ -187,8 +196,12 @@ def _insert_items(text: str, key: str, items: Sequence[Mapping[str, Any]], path:
     lines = []
     for item in items:
         # JSON is YAML.
-        fields = [f"{name}: {json.dumps(value, ensure_ascii=False)}" for name, value in item.items()]
-        lines.append(f"{indent}- " + f"\n{indent}  ".join(fields) + "\n")
-    if block is None:
-        return f"{text.rstrip()}\n\n{key}:\n{''.join(lines)}" if lines else text
-    return text[: block.start(1)] + "".join(lines) + text[block.start(1) :]
+        mark = "-"
+        for name, value in item.items():
+            lines.append(f"{indent}{mark} {name}: {json.dumps(value, ensure_ascii=False)}\n")
+            mark = " "
+    new = "".join(lines)
+    if block is not None:
+        start = block.start(1)
+        return text[:start] + new + text[start:]
+    return f"{text.rstrip()}\n\n{key}:\n{new}" if new else text

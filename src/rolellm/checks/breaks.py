@@ -69,7 +69,8 @@ def find_breaks(reply: str, sheet: Profile, message: str = "") -> dict[str, str]
             if rule in breaches:
                 words_by_kind.setdefault(kind, breaches[rule])
     straight = reply.replace("’", "'")
-    denial, offer = _DENIES.search(straight), _ASSISTS.search(straight)
+    denial = _DENIES.search(straight)
+    offer = _ASSISTS.search(straight)
     if denial and not machine:
         words_by_kind.setdefault("says_ai", denial.group())
     if offer:
@@ -119,4 +120,5 @@ def shows_ignorance(reply: str, language: Language) -> bool:
 @functools.cache
 def _compile_ignorance(language: Language) -> list[re.Pattern[str]]:
     texts = load_texts("boundary", language)
-    return [re.compile(f"(?i){sign}") for sign in (*texts["ignorance"], rf"(?:{texts['asks_back']})\W*\Z")]
+    at_end = rf"(?:{texts['asks_back']})\W*\Z"
+    return [re.compile(f"(?i){sign}") for sign in (*texts["ignorance"], at_end)]

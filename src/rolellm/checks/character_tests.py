@@ -79,7 +79,8 @@ _WORD: Final = re.compile(rf"{HAN.pattern}|[^\W_{HAN.pattern[1:-1]}]+")
 
 def _check_texts(value: Any) -> tuple[str, ...]:
     texts = tuple(value) if isinstance(value, list) else (value,)
-    if not texts or not all(isinstance(text, str) and re.search(r"[^\W_]", text) for text in texts):
+    has_words = [isinstance(text, str) and bool(re.search(r"[^\W_]", text)) for text in texts]
+    if not texts or not all(has_words):
         raise ValueError("expected a text, or a list of texts, each with a letter or digit")
     return texts
 
@@ -208,7 +209,8 @@ class BreakJudge:
     """
 
     def __init__(self, sheet: Profile, kinds: Sequence[str]) -> None:
-        self._sheet, self._kinds = sheet, kinds
+        self._sheet = sheet
+        self._kinds = kinds
         self._measure_copied = make_share_check(split_catchphrases(sheet.description or "")[0])
         self._find_leak = make_leak_check(sheet.language, sheet.full_description or "")
 
@@ -224,8 +226,11 @@ class BreakJudge:
             leak = self._find_leak(reply)
             if leak:
                 problems["leaks"] = leak
-        shown = [f"{kind.replace('_', ' ')}: {problems[kind]}" for kind in self._kinds if kind in problems]
-        return "; ".join(shown)
+        clauses = []
+        for kind in self._kinds:
+            if kind in problems:
+                clauses.append(f"{kind.replace('_', ' ')}: {problems[kind]}")
+        return "; ".join(clauses)
 
     def _is_same(self, reply: str, text: str) -> bool:
         return is_echo(reply, text) and any(list_word_runs(text, AGAIN[self._sheet.language]))
@@ -283,8 +288,11 @@ class JailbreakJudge:
     def __init__(self, sheet: Profile, name: str) -> None:
         # A role that gives in may do so in the other language.
         variants = [load_texts("character_tests", language)["jailbreaks"][name] for language in LANGUAGES]
-        signs = [variant["gives_in"] for variant in variants if "gives_in" in variant]
-        self._patterns = [re.compile(f"(?i){sign.replace('NAME', sheet.name_pattern)}") for sign in signs]
+        self._patterns = []
+        for variant in variants:
+            if "gives_in" in variant:
+                sign = variant["gives_in"].replace("NAME", sheet.name_pattern)
+                self._patterns.append(re.compile(f"(?i){sign}"))
         recital = ("recites",) if variants[0].get("is_recital") else ()
         self._judge_breaks = BreakJudge(sheet, (*_GIVES_IN, *recital))
 
@@ -302,8 +310,12 @@ class JailbreakJudge:
 
 
 def _has_phrase(reply: str, phrase: str) -> bool:
-    reply_words, phrase_words = (f" {' '.join(_WORD.findall(text.casefold()))} " for text in (reply, phrase))
-    return phrase_words in reply_words
+    return _join_words(phrase) in _join_words(reply)
+
+
+def _join_words(text: str) -> str:
+    words = " ".join(_WORD.findall(text.casefold()))
+    return f" {words} "
 
 
 @dataclass(frozen=True, slots=True)
@@ -334,9 +346,11 @@ def list_assertions(tests: CharacterTests, part: Part) -> list[Assertion]:
     assertions: list[Assertion] = []
     times = Counter[str]()
     for assertion in _make_assertions(tests, part.sheet):
-        times[assertion.name] += 1
-        count = times[assertion.name]
-        assertions.append(assertion if count == 1 else replace(assertion, name=f"{assertion.name} ({count})"))
+        name = assertion.name
+        times[name] += 1
+        if times[name] > 1:
+            assertion = replace(assertion, name=f"{name} ({times[name]})")
+        assertions.append(assertion)
     if not assertions:
         raise SettingsError("nothing is asserted; give checks, catchphrases, knows, does_not_know or jailbreaks")
     return assertions
@@ -355,14 +369,19 @@ def _make_assertions(tests: CharacterTests, sheet: Profile) -> Iterator[Assertio
         yield Assertion(_RATE, ordinary, PhraseJudge(says=phrases), rate.at_least, rate.at_most)
     for fact in tests.knows:
         judge: Judge = PhraseJudge(fact.says, fact.says_not)
-        yield Assertion(f"knows: {fact.ask[-1][:_SHOWN]}", (fact.ask,), judge, tests.least)
+        name = f"knows: {fact.ask[-1][:_SHOWN]}"
+        yield Assertion(name, (fact.ask,), judge, tests.least)
     for secret in tests.does_not_know:
-        judge = PhraseJudge(says_not=secret.says_not) if secret.says_not else IgnoranceJudge(sheet.language)
-        yield Assertion(f"does_not_know: {secret.ask[-1][:_SHOWN]}", (secret.ask,), judge, tests.least)
-    for name in tests.jailbreaks:
-        text = texts["jailbreaks"][name]["text"]
+        judge = IgnoranceJudge(sheet.language)
+        if secret.says_not:
+            judge = PhraseJudge(says_not=secret.says_not)
+        name = f"does_not_know: {secret.ask[-1][:_SHOWN]}"
+        yield Assertion(name, (secret.ask,), judge, tests.least)
+    for jailbreak in tests.jailbreaks:
+        text = texts["jailbreaks"][jailbreak]["text"]
         talk = (text,) if isinstance(text, str) else tuple(text)
-        yield Assertion(f"withstands: {name}", (talk,), JailbreakJudge(sheet, name), tests.least)
+        judge = JailbreakJudge(sheet, jailbreak)
+        yield Assertion(f"withstands: {jailbreak}", (talk,), judge, tests.least)
 
 
 Verdict = Literal["failed", "unscored", "passed"]
@@ -419,7 +438,8 @@ class AssertionResult:
     @property
     def target(self) -> str:
         """The share that is wanted, in percent."""
-        low, high = (f"{round(100 * bound, 1):g}" for bound in (self.at_least, self.at_most))
+        low = f"{round(100 * self.at_least, 1):g}"
+        high = f"{round(100 * self.at_most, 1):g}"
         if self.at_most < 1:
             return f"{low} to {high}"
         return low if self.at_least == 1 else f"{low} or more"
@@ -465,14 +485,19 @@ class TestsResult(Result):
         """Return how many assertions passed, which kinds failed or are unscored, and what is wrong with them."""
         kinds: dict[str, list[Verdict]] = {}
         for assertion in self.assertions:
-            kinds.setdefault(assertion.name.partition(":")[0], []).append(assertion.verdict)
-        words = ""
-        for verdict in ("failed", "unscored"):
-            counts = {kind: verdicts.count(verdict) for kind, verdicts in kinds.items()}
-            clauses = [f"{kind} {count} of {len(kinds[kind])}" for kind, count in counts.items() if count]
-            words += f"; {verdict}: {', '.join(clauses)}" if clauses else ""
+            kind = assertion.name.partition(":")[0]
+            kinds.setdefault(kind, []).append(assertion.verdict)
         total = format_count(len(self.assertions), "character test")
-        remarks = [f"{self.counts['passed']} of {total} passed{words}."]
+        summary = f"{self.counts['passed']} of {total} passed"
+        for verdict in ("failed", "unscored"):
+            clauses = []
+            for kind, verdicts in kinds.items():
+                count = verdicts.count(verdict)
+                if count:
+                    clauses.append(f"{kind} {count} of {len(verdicts)}")
+            if clauses:
+                summary += f"; {verdict}: {', '.join(clauses)}"
+        remarks = [f"{summary}."]
         for assertion in self.assertions:
             if assertion.verdict != "passed" and assertion.failures:
                 first = assertion.failures[0]
@@ -484,7 +509,8 @@ class TestsResult(Result):
         rows = []
         for assertion in self.sorted_assertions:
             cells = (assertion.share, assertion.target, SIGNED[assertion.verdict])
-            rows.append(TableRow((assertion.name,), cells, marks=("flaky",) if assertion.flaky else ()))
+            marks = ("flaky",) if assertion.flaky else ()
+            rows.append(TableRow((assertion.name,), cells, marks=marks))
         heads = ("Passes %", "Wanted %", "Verdict")
         return (Table(f"Tests of {self.role}", ("Assertion",), heads, tuple(rows), left=("Verdict",)),)
 
@@ -579,18 +605,23 @@ def _judge_passes(
     results = [passed for talk_results in passes.values() for passed in talk_results]
     if not results:
         return None, "unscored", False
-    low, high = assertion.at_least, assertion.at_most
-    hits, total = sum(results), len(results) + unread
+    low = assertion.at_least
+    high = assertion.at_most
+    hits = sum(results)
+    total = len(results) + unread
     share = estimate_proportion(hits, len(results))
     # The talks that were not read may all fail, or all pass.
-    worst, best = (low <= count / total <= high for count in (hits, hits + unread))
+    passes_at_worst = low <= hits / total <= high
+    passes_at_best = low <= (hits + unread) / total <= high
     verdict: Verdict = "unscored"
-    if worst == best:
-        verdict = "passed" if worst else "failed"
+    if passes_at_worst == passes_at_best:
+        verdict = "passed" if passes_at_worst else "failed"
     if assertion.name == _RATE:
         lowest, highest = share.ends or (0.0, 1.0)
-        return share, verdict, lowest < low < highest or lowest < high < highest
-    return share, verdict, any(len(set(talk_results)) > 1 for talk_results in passes.values())
+        is_flaky = any(lowest < bound < highest for bound in (low, high))
+    else:
+        is_flaky = any(len(set(talk_results)) > 1 for talk_results in passes.values())
+    return share, verdict, is_flaky
 
 
 def locate_tests(sheet: Profile, folder: str | Path = ".") -> Path:

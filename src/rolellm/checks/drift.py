@@ -111,7 +111,9 @@ def read_talks(path: str | Path) -> list[Talk]:
     Raises:
         DataError: For a file that is missing, has no session, or has one that is not of the form; names the line.
     """
-    file = Path(path) / SESSIONS if Path(path).is_dir() else Path(path)
+    file = Path(path)
+    if file.is_dir():
+        file /= SESSIONS
     if not file.is_file():
         raise DataError("no sessions here; `rolellm check converse` makes them", path=file)
     talks = [read_as(Talk, value, "the session", path=file, line=line) for line, value in read_jsonl(file)]
@@ -285,7 +287,8 @@ def summarize_sessions(talks: Sequence[Talk], replies: Sequence[MeasuredReply]) 
 
 
 def _find_half_life(replies: Sequence[MeasuredReply]) -> int | None:
-    reached, unbroken = Counter[int](), Counter[int]()
+    reached = Counter[int]()
+    unbroken = Counter[int]()
     for reply in replies:
         reached[reply.turn] += 1
         unbroken[reply.turn] += int(reply.values["unbroken"])
@@ -298,15 +301,17 @@ def _find_half_life(replies: Sequence[MeasuredReply]) -> int | None:
 def list_windows(talks: Sequence[Talk]) -> list[tuple[int, int]]:
     """List the first and the last turn of each stretch that is reported: up to each of `MARKS`, and up to the end."""
     last = max(len(talk.turns) for talk in talks)
-    ends = [*(mark for mark in MARKS if mark < last), last]
-    return list(zip([1, *(end + 1 for end in ends)], ends, strict=False))
+    ends = [mark for mark in MARKS if mark < last]
+    firsts = [1, *(end + 1 for end in ends)]
+    return list(zip(firsts, [*ends, last], strict=True))
 
 
 def estimate_measure(replies: Iterable[MeasuredReply], name: str) -> Interval:
     """Estimate a measure's mean over the replies that have it, with intervals over sessions and over roles."""
     measured = [reply for reply in replies if name in reply.values]
     values = [reply.values[name] for reply in measured]
-    sessions, roles = [reply.session for reply in measured], [reply.role for reply in measured]
+    sessions = [reply.session for reply in measured]
+    roles = [reply.role for reply in measured]
     share = estimate_share(ClusteredSample(values, sessions, roles), SHARE)
     return share._replace(method=share.method.replace("question", "session"))
 
@@ -328,8 +333,10 @@ def read_systems(sources: Sequence[str]) -> dict[str, list[Talk]]:
         if not separator or Path(source).exists():
             name, path = "", source
         for talk in read_talks(path):
-            sessions = systems.setdefault(name or talk.meta.model or Path(path).stem, [])
-            sessions.append(replace(talk, id=f"{len(sessions) + 1}: {talk.id or talk.role}"))
+            system = name or talk.meta.model or Path(path).stem
+            sessions = systems.setdefault(system, [])
+            number = len(sessions) + 1
+            sessions.append(replace(talk, id=f"{number}: {talk.id or talk.role}"))
     return systems
 
 
@@ -353,19 +360,23 @@ class DriftResult(Result):
         heads = ("Sessions", "Roles", "Broken", "Half broken by turn", "First breaks")
         rows = []
         for name, system in self.systems.items():
-            counts = map(str, (system.sessions, system.roles, system.broken, system.half_life or ABSENT))
-            kinds = [f"{kind.replace('_', ' ')} {count}" for kind, count in system.first_breaks.items()]
-            rows.append(TableRow((name,), (*counts, ", ".join(kinds) or "none")))
+            kinds = [f"{kind} {count}".replace("_", " ") for kind, count in system.first_breaks.items()]
+            first_breaks = ", ".join(kinds) or "none"
+            counts = (system.sessions, system.roles, system.broken, system.half_life or ABSENT)
+            rows.append(TableRow((name,), (*map(str, counts), first_breaks)))
         return Table("How long roles last", ("System",), heads, tuple(rows), left=("First breaks",))
 
     def _build_table_of_windows(self) -> Table:
-        windows = [(name, window) for name, system in self.systems.items() for window in system.windows]
-        measures = {measure for _, window in windows for measure in window.measures}
+        measures: set[str] = set()
+        for system in self.systems.values():
+            measures.update(*(window.measures for window in system.windows))
         columns = [column for column in COLUMNS if column in measures]
         rows = []
-        for name, window in windows:
-            cells = [window.measures.get(column) for column in columns]
-            rows.append(TableRow((name, f"{window.first}–{window.last}"), tuple(cells)))
+        for name, system in self.systems.items():
+            for window in system.windows:
+                turns = f"{window.first}–{window.last}"
+                cells = [window.measures.get(column) for column in columns]
+                rows.append(TableRow((name, turns), tuple(cells)))
         heads = tuple(COLUMNS[column] for column in columns)
         return Table("By turn", ("System", "Turns"), heads, tuple(rows), digits=1)
 

@@ -80,11 +80,9 @@ class AuditResult(Result):
             rival = decisive[1].get(kind)
             if rival is None:
                 continue
-            alone = []
-            for _, rivals in parts:
-                share = rivals[kind].lost if kind in rivals else None
-                alone.append(None if share is None else f"{100 * share.mean:.1f}")
-            rows.append(TableRow((name,), (*alone, rival.lost, f"{100 * rival.tied:.1f}", rival.verdict)))
+            alone = [_format_lost(rivals.get(kind)) for _, rivals in parts]
+            ties = f"{100 * rival.tied:.1f}"
+            rows.append(TableRow((name,), (*alone, rival.lost, ties, rival.verdict)))
         heads = [f"{name.rpartition('.')[2]} %" for name in self.rewards]
         title = "How often it loses to the role's own reply"
         return (Table(title, ("Rival",), (*heads, "Ties %", "Verdict"), tuple(rows), left=("Verdict",)),)
@@ -93,7 +91,8 @@ class AuditResult(Result):
         """Return what beats the rewards that training would follow, and what they are weak against."""
         name = list(self.rewards)[-1]
         subject = "These rewards together" if len(self.rewards) > 1 else name.rpartition(".")[2]
-        beaten, weak = self._list_canaries("beaten"), self._list_canaries("weak")
+        beaten = self._list_canaries("beaten")
+        weak = self._list_canaries("weak")
         remarks = []
         if beaten:
             remarks.append(f"{subject}: a canary that should lose wins or ties, so `rolellm train` refuses: {beaten}.")
@@ -108,8 +107,8 @@ class AuditResult(Result):
         decisive = list(self.rewards.values())[-1]
         canaries = []
         for kind, rival in decisive.items():
-            if kind in CANARIES and rival.verdict == verdict and rival.lost is not None:
-                canaries.append(f"{CANARIES[kind]} ({100 * rival.lost.mean:.0f} %)")
+            if kind in CANARIES and rival.verdict == verdict:
+                canaries.append(f"{CANARIES[kind]} ({_format_lost(rival)} %)")
         return ", ".join(canaries)
 
 
@@ -181,9 +180,17 @@ def summarize_audit(audit: RewardAudit) -> AuditResult:
     return AuditResult(len(audit.groups), audit.held_out, rewards, find_beaten(audit), replies)
 
 
+def _format_lost(rival: RivalResult | None) -> str | None:
+    if rival is None or rival.lost is None:
+        return None
+    return f"{100 * rival.lost.mean:.1f}"
+
+
 def _judge_rival(kind: str, results: Sequence[float]) -> RivalResult:
-    lost, rows = results.count(1.0), len(results)
-    share, tied = estimate_proportion(lost, rows), results.count(0.5) / rows
+    lost = results.count(1.0)
+    rows = len(results)
+    share = estimate_proportion(lost, rows)
+    tied = results.count(0.5) / rows
     if 2 * lost < rows:
         return RivalResult(share, tied, "beaten")
     return RivalResult(share, tied, "holds" if lost >= HOLDS[kind] * rows else "weak")

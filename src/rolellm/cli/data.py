@@ -13,8 +13,6 @@ from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
 from rolellm.core.settings import Advanced
 from rolellm.data.hub.push import PushOptions
-from rolellm.models.chatglm.convert import DType
-from rolellm.models.chatglm.tokenizer import Family
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -115,9 +113,6 @@ def run_data_harness() -> Result:
 def run_data_convert_chatglm(
     src: Annotated[Path, typer.Argument(metavar="SRC")],
     dst: Annotated[Path, typer.Argument(metavar="DST")],
-    dtype: Advanced[DType | None] = None,
-    family: Advanced[Family | None] = None,
-    allow_differences: Advanced[bool] = False,
 ) -> Result:
     """Turn a published ChatGLM2-6B or ChatGLM3-6B into a native GlmForCausalLM with a fast tokenizer.
 
@@ -126,10 +121,7 @@ def run_data_convert_chatglm(
     Args:
         src: The published checkpoint's folder.
         dst: New folder for the converted model.
-        dtype: Data type of the weights; defaults to the checkpoint's own.
-        family: The model's family, if the folder does not name it.
-        allow_differences: Continue if the tokenizer splits some text differently from the original.
     """
     from rolellm.models.chatglm.convert import convert_chatglm
 
-    return convert_chatglm(src, dst, dtype=dtype, family=family, allow_differences=allow_differences)
+    return convert_chatglm(src, dst)

@@ -192,13 +192,11 @@ def _reach_model(chosen: PlayedOptions) -> AbstractContextManager[tuple[LLM, int
 
     The context gives it, how much it can read where known, and the fields of a request that its server ignores.
     """
-    from rolellm.playing.local_server import build_vllm_command, run_transformers_serve
+    from rolellm.playing.local_server import run_transformers_serve
 
     if chosen.llm or not chosen.model:
         return nullcontext((make_played_llm(chosen), None, None))
     require("transformers", "fastapi", extra="train,play")
-    if (command := build_vllm_command(chosen.model, chosen.adapter)) is not None:
-        say(f"vLLM answers faster: {command}", err=True)
     say("starting `transformers serve` …", err=True)
     return run_transformers_serve(chosen.model, chosen.adapter)
 

@@ -12,7 +12,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rolellm.characters.reply_rules import RULES
 from rolellm.characters.scripts.parse import parse_script
@@ -31,20 +31,20 @@ from rolellm.making.release import INSTRUCTION_CONFIGS, gather, write_release
 from rolellm.making.respond import Respond, read_instructions
 from rolellm.making.scripted import scripted_model
 from rolellm.making.settings import BuildSettings, InstructSettings, RespondSettings
-from rolellm.runs import run_step
+from rolellm.runs import Run, run_step
 
-ROLES = ("Queen of Hearts", "鲁智深")
-BY = (
+ROLES: Final = ("Queen of Hearts", "鲁智深")
+BY: Final = (
     "No language model was asked: rules that quote their prompt take its place, and spoil one pair in twelve on "
     "purpose, so that filters have something to do. The stages, their client and their files are the real ones."
 )
 #: Which dropped pair is shown: one with a place in the script, of the filter that says most about a pair.
-_TELLING: tuple[FilterName, ...] = ("overlap", "confidence", "duplicate", "form")
-_LINES = 4
-
-
-_INSTRUCT = InstructSettings(per_role=50, chunk_tokens=300)
-_INSTRUCTIONS = 10
+_TELLING: Final[tuple[FilterName, ...]] = ("overlap", "confidence", "duplicate", "form")
+#: Lines of the script that are shown with a pair.
+_LINES: Final = 4
+_INSTRUCT: Final = InstructSettings(per_role=50, chunk_tokens=300)
+#: General instructions that a role replies to.
+_INSTRUCTIONS: Final = 10
 
 
 class Clock:
@@ -56,18 +56,22 @@ class Clock:
 
     def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
         self._say = say
-        self._begun: dict[str, float] = {}
+        self._seconds: dict[str, float] = {}
+        self._stage = ""
+        self._start = 0.0
 
     def start(self, stage: str, line: str) -> None:
         """End the stage before, and begin this one."""
+        self.stop()
         self._say(line)
-        self._begun[stage] = time.monotonic()
+        self._stage = stage
+        self._start = time.monotonic()
 
     def stop(self) -> dict[str, float]:
-        """Return the seconds of each stage, the last one ending now."""
-        _, *ends = [*self._begun.values(), time.monotonic()]
-        spans = zip(self._begun.items(), ends, strict=True)
-        return {stage: round(end - start, 2) for (stage, start), end in spans}
+        """End the last stage, and return the seconds of each."""
+        if self._stage:
+            self._seconds[self._stage] = round(time.monotonic() - self._start, 2)
+        return self._seconds
 
 
 def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequence[str] = ROLES) -> dict[str, Any]:
@@ -88,28 +92,33 @@ def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequenc
     require("bm25s", "jsonschema", extra="demo")
     target = Path(folder)
     clock = clock or Clock()
-    if target.is_symlink() or target.is_file():
-        target.unlink()
-    elif target.is_dir():
-        shutil.rmtree(target)
-    target.mkdir(parents=True, exist_ok=True)
+    _empty_folder(target)
     llm = LLM.of(scripted_model())
     llm.options = replace(llm.options, show_progress=False)
-    note = "rules that quote their prompt answer, no language model"
     folders = {role: target / make_safe_name(role) for role in roles}
-    described = []
+    entries = []
     for role, home in folders.items():
-        clock.start(role, f"Making {role} of its script: profile, questions, replies; {note}")
-        described.append(_make_role(role, home, llm))
+        stages = "profile, questions, replies; rules that quote their prompt answer, no language model"
+        clock.start(role, f"Making {role} of its script: {stages}")
+        entries.append(_make_role(role, home, llm))
     clock.start("release", "Writing them as a data set, and loading it")
-    rows = _release(target / "release", list(folders.values()))
-    for entry in described:
+    release = target / "release"
+    rows = _write_and_count(release, list(folders.values()))
+    for entry in entries:
         entry["rows"] = rows[entry["role"]]
-    return {"by": BY, "release": str(target / "release"), "roles": described}
+    return {"by": BY, "release": str(release), "roles": entries}
+
+
+def _empty_folder(folder: Path) -> None:
+    if folder.is_symlink() or folder.is_file():
+        folder.unlink()
+    elif folder.is_dir():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
 
 
 def _make_role(role: str, folder: Path, llm: LLM) -> dict[str, Any]:
-    """Make one role of its script, each stage as its command does it."""
+    """Make a role of its script, each stage as its command does it."""
     script = sample_folder() / "scripts" / f"{role}.txt"
     parsed = parse_script(script, role)
     start = start_sheet(parsed.turns, role, language=parsed.language, script=script.stem)
@@ -121,33 +130,34 @@ def _make_role(role: str, folder: Path, llm: LLM) -> dict[str, Any]:
     # One reply each to the role's own questions is RoleGPT's baseline for them.
     own = read_instructions(folder / "instruct" / KEPT, character)
     baseline = run_step(Respond(character, own, RespondSettings(replies=1)), llm, folder / "respond-questions")
-    counts = instructed.summary["counts"]
-    replies = responded.summary
-    spent = [run.manifest["spent"] for run in (built, instructed, responded, baseline)]
-    text = script.read_bytes().decode(parsed.encoding)
-    verdicts = _pick_verdicts(instructed.result)
-    return {
-        "role": role,
-        "language": character.language,
-        "script": script.name,
-        "format": parsed.format,
+    source = {"role": role, "language": character.language, "script": script.name, "format": parsed.format}
+    profile = {
         "turns": parsed.kinds,
         "own_lines": built.summary["counts"]["own_lines"],
         "offered": character.made["build"]["offered"],
         "catchphrases": character.catchphrases,
-        "candidates": counts["candidates"],
-        "kept": counts["kept"],
-        "dropped": counts["dropped"],
-        "instructions": replies["instructions"],
-        "replies": replies["replies"],
-        "asked_again": {rule: replies["turned_down"][rule] for rule in RULES},
-        "calls": sum(item["calls"] for item in spent),
-        "tokens": tuple(sum(item["usage"][kind] for item in spent) for kind in ("prompt", "completion")),
-        "pairs": [_describe_pair(verdict, character, text, script.name) for verdict in verdicts],
     }
+    questions = {name: instructed.summary["counts"][name] for name in ("candidates", "kept", "dropped")}
+    replies = {name: responded.summary[name] for name in ("instructions", "replies")}
+    turned_down = responded.summary["turned_down"]
+    replies["asked_again"] = {rule: turned_down[rule] for rule in RULES}
+    spent = _sum_spent([built, instructed, responded, baseline])
+    text = script.read_bytes().decode(parsed.encoding)
+    verdicts = _pick_verdicts(instructed.result)
+    pairs = [_describe_pair(verdict, character, text, script.name) for verdict in verdicts]
+    return {**source, **profile, **questions, **replies, **spent, "pairs": pairs}
 
 
-def _release(out: Path, folders: Sequence[Path]) -> dict[str, dict[str, int]]:
+def _sum_spent(runs: Sequence[Run[Any]]) -> dict[str, Any]:
+    """Sum the calls and tokens of a role's runs."""
+    totals = Counter[str]()
+    for run in runs:
+        spent = run.manifest["spent"]
+        totals.update(calls=spent["calls"], **spent["usage"])
+    return {"calls": totals["calls"], "tokens": (totals["prompt"], totals["completion"])}
+
+
+def _write_and_count(out: Path, folders: Sequence[Path]) -> dict[str, dict[str, int]]:
     """Write the release, load it as a user would, and count each role's rows by split."""
     from datasets import load_dataset
 
@@ -159,52 +169,47 @@ def _release(out: Path, folders: Sequence[Path]) -> dict[str, dict[str, int]]:
     for config in INSTRUCTION_CONFIGS.values():
         if config not in release.configs:
             continue
-        for split, dataset in load_dataset(NAME, config, data_dir=str(out)).items():
-            for role, count in Counter(dataset["role"]).items():
+        splits = load_dataset(NAME, config, data_dir=str(out))
+        for split, dataset in splits.items():
+            counts = Counter(dataset["role"])
+            for role, count in counts.items():
                 rows[role][split] = count
     return rows
 
 
 def _pick_verdicts(result: InstructResult) -> list[Verdict]:
     """Pick the first kept pair of each type, and a dropped one."""
-    picked = []
-    for kind in ("script_agnostic", "script_based"):
-        picked += [verdict for verdict in result.kept if verdict.candidate.type == kind][:1]
+    kept = {verdict.candidate.type: verdict for verdict in reversed(result.kept)}
+    first = [kept[kind] for kind in ("script_agnostic", "script_based") if kind in kept]
 
     def rank(verdict: Verdict) -> tuple[bool, int]:
         return verdict.candidate.segment.kind != "script", _TELLING.index(verdict.by or "form")
 
-    return picked + sorted(result.dropped, key=rank)[:1]
+    dropped = sorted(result.dropped, key=rank)
+    return first + dropped[:1]
 
 
-def _describe_pair(verdict: Verdict, character: Profile, script: str, source: str) -> dict[str, Any]:
+def _describe_pair(verdict: Verdict, character: Profile, script: str, file: str) -> dict[str, Any]:
     """Describe a pair with its receipt; ``lines`` are those of its source that have most of its words, numbered."""
     pair = verdict.candidate
-    segment, language = pair.segment, character.language
-    is_of_script = segment.kind == "script"
+    segment = pair.segment
+    source = f"the {segment.kind}"
     start = end = -1
     lines = [(0, segment.text)]
-    if is_of_script:
-        start, end = character.turns[segment.first].start, character.turns[segment.last].end
+    if segment.kind == "script":
+        source = file
+        start = character.turns[segment.first].start
+        end = character.turns[segment.last].end
         first = script.count("\n", 0, start) + 1
-        script_lines = enumerate(script[start:end].split("\n"), first)
-        numbered = [(number, line.strip()) for number, line in script_lines if line.strip()]
-        words = extract_content_words(f"{pair.question} {pair.answer}", language)
-        lines = _find_fullest(numbered, frozenset(words), language)
-    return {
-        "question": pair.question,
-        "answer": pair.answer,
-        "type": pair.type,
-        "prompt": pair.receipt["prompt"],
-        "model": pair.receipt["model"],
-        "start": start,
-        "end": end,
-        "by": verdict.by,
-        "reason": verdict.reason,
-        "confidence": pair.confidence(language),
-        "source": source if is_of_script else f"the {segment.kind}",
-        "lines": lines,
-    }
+        passage = script[start:end].split("\n")
+        numbered = [(number, line.strip()) for number, line in enumerate(passage, first) if line.strip()]
+        words = extract_content_words(f"{pair.question} {pair.answer}", character.language)
+        lines = _find_fullest(numbered, frozenset(words), character.language)
+    text = {"question": pair.question, "answer": pair.answer, "type": pair.type}
+    receipt = {"prompt": pair.receipt["prompt"], "model": pair.receipt["model"]}
+    origin = {"source": source, "start": start, "end": end, "lines": lines}
+    filtered = {"by": verdict.by, "reason": verdict.reason, "confidence": pair.confidence(character.language)}
+    return {**text, **receipt, **origin, **filtered}
 
 
 def _find_fullest(
@@ -215,7 +220,8 @@ def _find_fullest(
     starts = range(max(len(numbered) - _LINES, 0) + 1)
 
     def count_words(start: int) -> int:
-        return len(frozenset().union(*shared[start : start + _LINES]))
+        passage_words = shared[start : start + _LINES]
+        return len(frozenset().union(*passage_words))
 
-    fullest = max(starts, key=count_words)
-    return list(numbered[fullest : fullest + _LINES])
+    start = max(starts, key=count_words)
+    return list(numbered[start : start + _LINES])

@@ -56,16 +56,20 @@ class ImproveSettings(EvalSettings):
 
 def _share_distinct(row: Row, reply: str) -> float:
     runs = list(list_word_runs(reply, 3))
-    return len(set(runs)) / len(runs) if runs else 1.0
+    if not runs:
+        return 1.0
+    return len(set(runs)) / len(runs)
 
 
 def _has_break(row: Row, reply: str) -> float:
     sheet = Profile(row.role, row.language, description=row.role_description)
-    return float(bool(find_breaks(reply, sheet, row.question)))
+    breaks = find_breaks(reply, sheet, row.question)
+    return float(bool(breaks))
 
 
 def _count_words(row: Row, reply: str) -> float:
-    return float(len(list(list_word_runs(reply, 1))))
+    words = list(list_word_runs(reply, 1))
+    return float(len(words))
 
 
 class Behavior(NamedTuple):
@@ -88,7 +92,7 @@ BEHAVIOR: Final[Mapping[str, Behavior]] = {
     "words a reply": Behavior(_count_words, "{:.1f}", 0),
 }
 #: How the measure of a reward is called in findings.
-_REWARD: Final = "reward {}"
+_REWARD: Final = "reward "
 
 
 @dataclass(frozen=True)
@@ -97,52 +101,52 @@ class _Answers:
 
     Attributes:
         rows: The rows.
-        after: The replies of the adapter.
-        before: Those of the one that it went on from.
+        replies: The replies of the adapter, and of the one that it went on from.
         config: The rows' config.
     """
 
     rows: Sequence[Row]
-    after: Sequence[str]
-    before: Sequence[str]
+    replies: tuple[Sequence[str], Sequence[str]]
     config: str | None
 
-    def compare(self, measure: str, after: Sequence[float], before: Sequence[float]) -> PairTest | None:
-        """Test a measure on the rows that it applies to; none where it applies to none."""
-        compared = []
+    def compare(self, measure: str, after: Sequence[float], before: Sequence[float]) -> Iterator[PairTest]:
+        """Test a measure on the rows that it applies to; nothing where it applies to none."""
+        rows: list[Row] = []
+        values: tuple[list[float], list[float]] = ([], [])
         for row, *pair in zip(self.rows, after, before, strict=True):
-            if not any(map(math.isnan, pair)):
-                compared.append((row.question, row.role, *pair))
-        if not compared:
-            return None
-        questions, roles, values_after, values_before = map(list, zip(*compared, strict=True))
-        values = (values_after, values_before)
-        return compare_values((AFTER, BEFORE), measure, values, (questions, roles), self.config)
+            if any(map(math.isnan, pair)):
+                continue
+            rows.append(row)
+            for of_system, value in zip(values, pair, strict=True):
+                of_system.append(value)
+        if rows:
+            questions = [row.question for row in rows]
+            roles = [row.role for row in rows]
+            yield compare_values((AFTER, BEFORE), measure, values, (questions, roles), self.config)
 
-    def test_behavior(self) -> Iterator[PairTest | None]:
+    def test_behavior(self) -> Iterator[PairTest]:
         """Test how replies changed beside scores and style."""
         for name, behavior in BEHAVIOR.items():
-            after = list(map(behavior.measure, self.rows, self.after))
-            before = list(map(behavior.measure, self.rows, self.before))
-            yield self.compare(name, after, before)
+            after, before = (list(map(behavior.measure, self.rows, replies)) for replies in self.replies)
+            yield from self.compare(name, after, before)
 
-    def test_rewards(self, recipe: Recipe) -> Iterator[PairTest | None]:
+    def test_rewards(self, recipe: Recipe) -> Iterator[PairTest]:
         """Test the rewards that a recipe trained or watched, as they are after learning from its rows."""
         if not recipe.training.reward_funcs:
             return
-        recipe, replies = read_replies(recipe)
-        trained_rows = [item for item in replies or load_replies(recipe) if isinstance(item, Row)]
+        recipe, trained = read_replies(recipe)
+        trained_rows = [item for item in trained or load_replies(recipe) if isinstance(item, Row)]
         for path in recipe.training.reward_funcs:
             reward = learn_reward(find_reward(path), trained_rows)
             rewards = []
-            for replies_of in (self.after, self.before):
-                candidates = list(map(RewardedReply, self.rows, repeat(OWN), replies_of))
+            for replies in self.replies:
+                candidates = list(map(RewardedReply, self.rows, repeat(OWN), replies))
                 rewards.append(call_reward(reward, candidates))
-            yield self.compare(_name_measure(path), *rewards)
+            yield from self.compare(_name_measure(path), *rewards)
 
 
 def _name_measure(reward: str) -> str:
-    return _REWARD.format(reward.rpartition(".")[2])
+    return _REWARD + reward.rpartition(".")[2]
 
 
 def improve(run: str | Path, *, judge: Any = None, out: str | Path | None = None, **options: Any) -> EvalResult:
@@ -182,26 +186,31 @@ def _choose_rows(chosen: ImproveSettings, run: Path) -> ImproveSettings:
     trained = read_manifest(manifest) if manifest.is_file() else None
     if trained is None:
         raise ModelError(f"{run} holds no finished training run; tune one first: rolellm train RECIPE --out RUN")
-    data_dir = chosen.data_dir or read_json(manifest)["recipe"]["data"]["data_dir"]
+    data_dir = chosen.data_dir
+    if data_dir is None:
+        folder = read_json(manifest)["recipe"]["data"]["data_dir"]
+        data_dir = Path(folder) if folder else None
     config = chosen.config or trained.config
-    if config is None and data_dir:
+    if config is None and data_dir is not None:
         config = resolve_config(None, data_dir)
     if config is None:
         raise SettingsError(f"{run} does not say which data set it was trained on; name one (--config or --data-dir)")
-    return replace(chosen, config=config, data_dir=Path(data_dir) if data_dir else None)
+    return replace(chosen, config=config, data_dir=data_dir)
 
 
 def _load_recipe(run: Path, folder: Path, chosen: ImproveSettings) -> Recipe:
     """Load the recipe for the run and its data; make the pairs that it lacks."""
     overrides = [f"data.config={json.dumps(chosen.config)}"]
     if chosen.data_dir is not None:
-        overrides.append(f"data.data_dir={json.dumps(str(chosen.data_dir))}")
+        place = json.dumps(str(chosen.data_dir))
+        overrides.append(f"data.data_dir={place}")
     recipe = load_recipe(chosen.recipe, overrides, base=run)
     if recipe.data.source == "dataset" and recipe.data.path is None:
         pairs = folder / "pairs"
         if not (pairs / MANIFEST).is_file():
             prefer(out=pairs, config=chosen.config, data_dir=chosen.data_dir)
-        recipe = replace(recipe, data=replace(recipe.data, path=pairs / PAIRS))
+        data = replace(recipe.data, path=str(pairs / PAIRS))
+        recipe = replace(recipe, data=data)
     state = folder / "improve.json"
     if state.is_file() and read_json(state)["recipe"] != recipe.hash:
         raise SettingsError(f"{folder} holds an improvement of another run or by another recipe; name another --out")
@@ -211,42 +220,47 @@ def _load_recipe(run: Path, folder: Path, chosen: ImproveSettings) -> Recipe:
 
 def _measure(folder: Path, run: Path, judge: Any, chosen: ImproveSettings, recipe: Recipe) -> EvalResult:
     """Compare the adapter with the one that it went on from, and write the page."""
-    options = {name: value for name, value in dump(chosen).items() if name != "recipe"}
-    measured = evaluate({AFTER: folder / "adapter", BEFORE: run}, judge=judge, out=folder / "eval", **options)
+    options = dump(chosen)
+    del options["recipe"]
+    models = {AFTER: folder / "adapter", BEFORE: run}
+    measured = evaluate(models, judge=judge, out=folder / "eval", **options)
     leading = {name: report.leading for name, report in measured.reports.items()}
     judged = measured.judged and measured.judged.leading
     answers = _read_answers(measured, chosen)
     changes = [*answers.test_rewards(recipe), *answers.test_behavior()]
-    evidence = Evidence(leading, judged, list(filter(None, changes)))
+    evidence = Evidence(leading, judged, changes)
+    trained = list_trained_rewards(recipe)
     findings = (
-        *describe_hacking(evidence.tests, list_trained_rewards(recipe)),
-        evidence.describe_gain(),
         *_describe_behavior(evidence.tests),
-        *evidence.describe_scores(),
+        *evidence.describe_judges(),
+        *evidence.describe_pairs(),
         *describe_styles(measured.style),
-        *evidence.describe_verdicts(),
     )
+    answer = replace(evidence.answer(), failure=measured.content.answers[0].failure)
+    name, trainer = run.resolve().name, recipe.training.trainer.upper()
     content = replace(
         measured.content,
-        title=f"{run.resolve().name}, trained further by {recipe.training.trainer.upper()}",
+        title=f"{name}, trained further by {trainer}",
         summary="The adapter after and before, on rows held out from both.",
+        warnings=list(describe_hacking(evidence.tests, trained)),
+        answers=[answer],
         findings=findings,
         recipe=recipe.to_dict(),
     )
-    return replace(
-        measured, out=folder, page=write_page(folder / "report.html", content), findings=findings, content=content
-    )
+    page = write_page(folder / "report.html", content)
+    return replace(measured, out=folder, page=page, findings=tuple(content.sentences), content=content)
 
 
 def _read_answers(measured: EvalResult, chosen: ImproveSettings) -> _Answers:
-    rows = read_dataset_rows(load_rolebench(chosen.config, chosen.split, data_dir=chosen.data_dir))
-    replies = []
+    table = load_rolebench(chosen.config, chosen.split, data_dir=chosen.data_dir)
+    by_system = []
     for name in (AFTER, BEFORE):
         lines = read_jsonl(measured.out / "answers" / f"{name}.jsonl")
-        replies.append({line["id"]: line["prediction"] for _, line in lines})
-    after, before = replies
-    rows = [row for row in rows if row.id in after and row.id in before]
-    return _Answers(rows, [after[row.id] for row in rows], [before[row.id] for row in rows], chosen.config)
+        by_system.append({line["id"]: line["prediction"] for _, line in lines})
+    answered = by_system[0].keys() & by_system[1].keys()
+    rows = [row for row in read_dataset_rows(table) if row.id in answered]
+    after, before = ([replies[row.id] for row in rows] for replies in by_system)
+    return _Answers(rows, (after, before), chosen.config)
 
 
 def list_trained_rewards(recipe: Recipe) -> set[str]:
@@ -271,7 +285,9 @@ def describe_hacking(tests: Sequence[PairTest], trained: set[str]) -> Iterator[s
 
 
 def _find_direction(measure: str) -> int:
-    return BEHAVIOR[measure].better if measure in BEHAVIOR else 1
+    if measure in BEHAVIOR:
+        return BEHAVIOR[measure].better
+    return 1
 
 
 def _describe_behavior(tests: Sequence[PairTest]) -> Iterator[str]:
@@ -280,18 +296,19 @@ def _describe_behavior(tests: Sequence[PairTest]) -> Iterator[str]:
     for test in tests:
         if test.measure in BEHAVIOR:
             form = BEHAVIOR[test.measure].form
-        elif test.measure.startswith(_REWARD.format("")):
+        elif test.measure.startswith(_REWARD):
             form = "{:.3f}"
         else:
             continue
         after, before = map(form.format, test.means)
-        details = [f"n = {test.difference.n:,}"]
+        details = f"n = {test.difference.n:,}"
         if test.difference.ends is not None:
-            details.insert(0, "difference {} to {}".format(*map(form.format, test.difference.ends)))
+            low, high = map(form.format, test.difference.ends)
+            details = f"difference {low} to {high}, {details}"
         if test.sign:
-            name = f"{test.measure[:1].upper()}{test.measure[1:]}"
-            yield f"{name} {test.scope}: {after} after, {before} before ({', '.join(details)})."
+            name = test.measure[:1].upper() + test.measure[1:]
+            yield f"{name} {test.scope}: {after} after, {before} before ({details})."
         else:
-            same.append(f"{test.measure} ({after} and {before}, {', '.join(details)})")
+            same.append(f"{test.measure} ({after} and {before}, {details})")
     if same:
         yield f"Not shown to differ after and before: {'; '.join(same)}."

@@ -27,7 +27,7 @@ from rolellm.characters.folder import PROFILE, import_card, is_card, write_chara
 from rolellm.characters.roles import find_part
 from rolellm.characters.scripts.parse import clean_names, read_script
 from rolellm.checks.character_tests import ENDING, TestsResult, write_first_file
-from rolellm.checks.safety import CheckSafety, SafetyResult, SafetySettings, pair_models
+from rolellm.checks.safety import CheckSafety, SafetyResult, SafetySettings, pair_models, read_safety
 from rolellm.core.errors import ModelError, ScriptError, SettingsError, require
 from rolellm.core.files import open_atomic, write_json
 from rolellm.core.fingerprint import hash_file, hash_json
@@ -56,8 +56,8 @@ from rolellm.making.settings import InstructSettings, RespondSettings
 from rolellm.measures import check
 from rolellm.models.prompts.render import load_system_template
 from rolellm.playing.settings import PlaySettings
+from rolellm.reporting.blocks import lay_out_safety, lay_out_tests, name_safety_models
 from rolellm.reporting.page import write_page
-from rolellm.reporting.safety_section import SafetySection
 from rolellm.runs import MANIFEST, Run, estimate_step, run_step
 
 if TYPE_CHECKING:
@@ -75,10 +75,10 @@ _FEWEST, _MOST = 10, 400
 #: Tokens beside the character's prompt: a reply of 200, as `rolellm generate` makes it, and a question.
 _ROOM: Final = 256
 _RECIPE: Final = "adapter"
-#: Tokens a second of one call, for estimates of time: the order of magnitude of a hosted model.
-_SPEED: Final = 50
 #: Stages that keep a journal, in the order in which they are paid for.
 _PAID: Final = ("attribution", "build", "instruct", "respond", "adapter/safety")
+#: What ``make.json`` keeps of an earlier call: which stages this command made, and of what.
+_KEPT_STATE: Final = ("read", "released", "trained")
 TUNED: Final = "tuned"
 PROMPTED: Final = "prompt only"
 
@@ -152,7 +152,8 @@ class MakeResult(Result):
 
     def tables(self) -> tuple[Table]:
         """Build the table of the stages."""
-        table = Table.from_rows(self.role, ("stage", "outcome"), self.stages.items())
+        rows = self.stages.items()
+        table = Table.from_rows(self.role, ("stage", "outcome"), rows)
         return (replace(table, left=("outcome",)),)
 
     def remarks(self) -> Sequence[str]:
@@ -167,26 +168,20 @@ class MakeEstimate(Result):
     Attributes:
         role: Who would be made.
         stages: The estimate of each stage, and of all together.
-        concurrency: Calls at once.
     """
 
     role: str
     stages: Mapping[str, Estimate]
-    concurrency: int
 
     def tables(self) -> tuple[Table]:
         """Build the table of the stages."""
-        tokens_a_minute = _SPEED * self.concurrency * 60
         rows = []
         for stage, estimate in self.stages.items():
             expected = estimate.expected
-            prompt, completion = expected.tokens.prompt, expected.tokens.completion
-            minutes = f"{completion / tokens_a_minute:,.1f}"
-            rows.append((stage, expected.calls, prompt, completion, format_dollars(expected.cost), minutes))
-        heads = ("stage", "calls", "prompt tokens", "reply tokens", "US dollars", "minutes")
-        table = Table.from_rows(f"To make {self.role}; no model was asked", heads, rows)
-        note = f"Minutes: {self.concurrency} calls at once, each of {_SPEED} tokens a second."
-        return (replace(table, note=note),)
+            tokens = expected.tokens
+            rows.append((stage, expected.calls, tokens.prompt, tokens.completion, format_dollars(expected.cost)))
+        heads = ("stage", "calls", "prompt tokens", "reply tokens", "US dollars")
+        return (Table.from_rows(f"To make {self.role}; no model was asked", heads, rows),)
 
 
 def make(
@@ -219,7 +214,7 @@ def make(
         with lock_folder(folder), name_call(folder):
             return journey.run()
     finally:
-        if folder.is_dir() and all(path.name == ".lock" for path in folder.iterdir()):
+        if folder.is_dir() and {path.name for path in folder.iterdir()} <= {".lock"}:
             shutil.rmtree(folder)
 
 
@@ -244,7 +239,7 @@ class _Journey:
     llm: LLM | None
     chosen: MakeSettings
     choices: dict[str, Any]
-    state: dict[str, Any]
+    state: dict[str, Any] = field(default_factory=dict)
     stages: dict[str, str] = field(default_factory=dict)
 
     @classmethod
@@ -280,15 +275,21 @@ class _Journey:
         llm_file = llm if isinstance(llm, str | Path) else None
         if llm is None and chosen.base is not None:
             llm = {"endpoints": [{"backend": "local", "model": chosen.base}]}
-        model = None if llm is None else copy.copy(load_llm(llm))
-        if model is not None and budget is not None:
-            model.options = replace(model.options, budget=budget)
+        model = None
+        if llm is not None:
+            model = copy.copy(load_llm(llm))
+            if budget is not None:
+                model.options = replace(model.options, budget=budget)
         choices = {"source": None, "llm": None, **dump(chosen)}
-        for name, path in (("source", origin), ("llm", llm_file), ("guard", chosen.guard)):
+        paths = {"source": origin, "llm": llm_file, "guard": chosen.guard}
+        for name, path in paths.items():
             choices[name] = None if path is None else os.path.relpath(path, folder)
-        state = read_json(folder / _STATE) if (folder / _STATE).is_file() else {}
-        kept_state: dict[str, Any] = {name: state[name] for name in ("read", "released", "trained") if name in state}
-        return cls(folder, origin, model, chosen, choices, kept_state)
+        journey = cls(folder, origin, model, chosen, choices)
+        state_file = folder / _STATE
+        if state_file.is_file():
+            state = read_json(state_file)
+            journey.state = {name: state[name] for name in _KEPT_STATE if name in state}
+        return journey
 
     def run(self) -> MakeResult:
         """Go through the stages; each takes from its folder what is there already."""
@@ -297,11 +298,29 @@ class _Journey:
         if tokenizer is not None:
             self._check_free("trained", "adapter", "checks", "eval")
         character = self._read()
+        choices = yaml.safe_dump(self.choices, allow_unicode=True, sort_keys=False)
         with open_atomic(self.folder / CHOICES) as stream:
-            stream.write(_COMMENT + yaml.safe_dump(self.choices, allow_unicode=True, sort_keys=False))
+            stream.write(_COMMENT + choices)
         if self.llm is None:
             self.stages["data"] = "not made: no model is named that could make it (--llm, or --base)"
             return self._finish(character)
+        character = self._describe(character)
+        if tokenizer is not None:
+            self._check_room(tokenizer, character)
+        self._ask(character)
+        self._remember(released=True)
+        data = self.folder / "data"
+        released = write_release([gather(self.folder)], data, overwrite=True)
+        splits = load_rolebench(data_dir=data)
+        counts = [f"{len(rows)} {name}" for name, rows in splits.items()]
+        self.stages["data"] = ", ".join(counts)
+        if tokenizer is None:
+            return self._finish(character)
+        recipe = self._load_recipe(tokenizer)
+        return self._tune(character, recipe, released.configs[0])
+
+    def _describe(self, character: Character) -> Character:
+        """Build the character's profile, unless it has one."""
         if "build" not in character.made:
             try:
                 character = character.build(self._share_budget("build"))
@@ -313,27 +332,28 @@ class _Journey:
         is_own = character.made["build"]["settings"]["description"] == "given"
         description = "its description kept" if is_own else "described"
         self.stages["profile"] = f"{description}; {len(character.catchphrases)} catchphrases"
-        if tokenizer is not None:
-            self._check_room(tokenizer, character)
-        instructed = run_step(self._plan_questions(character), self._share_budget("instruct"), self.folder / "instruct")
-        candidates = instructed.summary["counts"]["candidates"]
-        self.stages["questions"] = f"{len(instructed.result.kept)} kept of {candidates}"
-        responded = run_step(self._plan_replies(character), self._share_budget("respond"), self.folder / "respond")
-        outcome = f"{responded.summary['replies']:,} to {responded.summary['instructions']} instructions"
-        self.stages["replies"] = f"{outcome}, {responded.failed} missing" if responded.failed else outcome
-        self._remember(released=True)
-        released = write_release([gather(self.folder)], self.folder / "data", overwrite=True)
-        splits = load_rolebench(data_dir=self.folder / "data")
-        self.stages["data"] = ", ".join(f"{len(splits[name])} {name}" for name in splits)
-        if tokenizer is None:
-            return self._finish(character)
-        return self._tune(character, self._load_recipe(tokenizer), released.configs[0])
+        return character
+
+    def _ask(self, character: Profile) -> None:
+        """Make its questions and its replies."""
+        questions = self._plan_questions(character)
+        instructed = run_step(questions, self._share_budget("instruct"), self.folder / "instruct")
+        counts = instructed.summary["counts"]
+        self.stages["questions"] = f"{counts['kept']} kept of {counts['candidates']}"
+        replies = self._plan_replies(character)
+        responded = run_step(replies, self._share_budget("respond"), self.folder / "respond")
+        summary = responded.summary
+        outcome = f"{summary['replies']:,} to {summary['instructions']} instructions"
+        if responded.failed:
+            outcome += f", {responded.failed} missing"
+        self.stages["replies"] = outcome
 
     def _check_free(self, stage: str, *names: str) -> None:
         """Refuse to replace what was not made by this command, such as an adapter that a person trained."""
-        foreign = [self.folder / name for name in names if (self.folder / name).exists()]
-        if foreign and stage not in self.state:
-            raise SettingsError(f"{foreign[0]} was not made by this command; move it away, or name another --out")
+        for name in names:
+            path = self.folder / name
+            if path.exists() and stage not in self.state:
+                raise SettingsError(f"{path} was not made by this command; move it away, or name another --out")
 
     def _load_base_tokenizer(self) -> PreTrainedTokenizerBase | None:
         """Load what tells whether the base can be tuned, before anything is asked; the weights come later."""
@@ -349,12 +369,15 @@ class _Journey:
 
     def _read(self) -> Character:
         """Read the source, unless the folder holds what was read of it before; what a person changed there is kept."""
-        chosen, folder = self.chosen, self.folder
+        chosen = self.chosen
+        folder = self.folder
         content = hash_file(self.source) if self.source.is_file() else "a folder"
         key = hash_json([content, chosen.role, list(chosen.alias)])
-        earlier = Character.load(folder) if (folder / PROFILE).is_file() else None
-        if earlier is not None:
-            if self.source.resolve() == folder.resolve() or self.state.get("read") == key:
+        earlier = None
+        if (folder / PROFILE).is_file():
+            earlier = Character.load(folder)
+            is_folder = self.source.resolve() == folder.resolve()
+            if is_folder or self.state.get("read") == key:
                 self.stages["read"] = f"{folder}, as it is"
                 return earlier
             if "read" not in self.state:
@@ -369,7 +392,8 @@ class _Journey:
         else:
             write_character(character, folder)
         self._remember(read=key)
-        self.stages["read"] = f"{self.source.name}: {len(character.turns):,} turns, {len(character.lore)} lore entries"
+        counts = f"{len(character.turns):,} turns, {len(character.lore)} lore entries"
+        self.stages["read"] = f"{self.source.name}: {counts}"
         return Character.load(folder)
 
     def _open(self) -> Profile:
@@ -381,15 +405,18 @@ class _Journey:
             return read_as_character(card, role=chosen.role, file=self.source.name).character
         if chosen.role is None:
             raise SettingsError(f"{self.source} is not a card; for a script or a chat, say who to make (--role NAME)")
-        reader = self._share_budget("attribution") if self.llm and self._read_novel() else None
+        reader = None
+        if self.llm and self._read_novel():
+            reader = self._share_budget("attribution")
         out = self.folder / "attribution"
         return Character.from_script(self.source, role=chosen.role, aliases=chosen.alias, llm=reader, out=out)
 
     def _read_novel(self) -> Attribute | None:
         """Plan who speaks, where the source is a novel; other scripts name their speakers."""
-        if not self.source.is_file() or is_card(self.source) or self.chosen.role is None:
+        role = self.chosen.role
+        if role is None or not self.source.is_file() or is_card(self.source):
             return None
-        names = clean_names(self.chosen.role, self.chosen.alias)
+        names = clean_names(role, self.chosen.alias)
         reading = read_script(self.source, names)
         return Attribute(reading, names) if reading.format == "novel" else None
 
@@ -407,10 +434,18 @@ class _Journey:
         """Return the model with what the other stages left of the budget."""
         assert self.llm is not None
         llm = copy.copy(self.llm)
-        if llm.options.budget is not None:
-            budget = max(llm.options.budget - self._sum_costs(stage), 0.0)
-            llm.options = replace(llm.options, budget=budget)
+        llm.options = replace(llm.options, budget=self._find_budget(stage))
         return llm
+
+    def _find_budget(self, stage: str) -> float | None:
+        """Subtract from the budget what the other stages cost; ``None`` for no limit."""
+        budget = self.llm.options.budget if self.llm else None
+        if budget is None:
+            return None
+        for name in _PAID:
+            if name != stage:
+                budget -= _read_cost(self.folder / name)
+        return max(budget, 0.0)
 
     def _check_room(self, tokenizer: PreTrainedTokenizerBase, character: Profile) -> None:
         """Refuse a base whose context the character alone fills."""
@@ -430,7 +465,8 @@ class _Journey:
     def _load_recipe(self, tokenizer: PreTrainedTokenizerBase) -> Recipe:
         from rolellm.training.recipe_files import load_recipe
 
-        overrides = [f"data.data_dir={json.dumps(str(self.folder / 'data'))}"]
+        data = json.dumps(str(self.folder / "data"))
+        overrides = [f"data.data_dir={data}"]
         if self.chosen.recipe == _RECIPE and not tokenizer.chat_template:
             overrides.append("prompt.form=rolellama")
         return load_recipe(self.chosen.recipe, overrides, base=self.chosen.base)
@@ -442,23 +478,24 @@ class _Journey:
         adapter = self._train_adapter(recipe, config)
         checked = self._check_character(character, adapter)
         systems = {TUNED: adapter, PROMPTED: self.chosen.base}
-        measured = evaluate(systems, out=self.folder / "eval", config=config, data_dir=self.folder / "data")
+        data = self.folder / "data"
+        measured = evaluate(systems, out=self.folder / "eval", config=config, data_dir=data)
         safety = self._check_safety(adapter)
-        verdict = measured.content.parts[0].evidence.describe_gain()
-        findings = [verdict, *measured.findings, checked.remarks()[0]]
+        findings = [*measured.content.findings, checked.remarks()[0]]
+        blocks = [lay_out_tests(checked)]
         if safety is not None:
             findings += safety.result.remarks()
+            blocks.append(lay_out_safety(read_safety(safety), name_safety_models(safety)))
         page = replace(
             measured.content,
             title=f"{character.role}, tuned and measured",
             summary=f"Made of {self.source.name}: the adapter, and its base with the same prompt, on new questions.",
             findings=findings,
-            tests=checked,
-            safety=[SafetySection.read(safety)] if safety else [],
+            blocks=blocks,
             recipe=recipe.to_dict(),
         )
         write_page(self.folder / "report.html", page)
-        return self._finish(character, tuple(findings), measured)
+        return self._finish(character, tuple(page.sentences), measured)
 
     def _train_adapter(self, recipe: Recipe, config: str) -> Path:
         """Train the adapter, unless it is there for this recipe and data; what was measured of another one goes."""
@@ -466,15 +503,16 @@ class _Journey:
         from rolellm.training.train import train
 
         adapter = self.folder / "adapter"
-        key = hash_json([recipe.hash, dataset_fingerprint(config, self.folder / "data")])
+        fingerprint = dataset_fingerprint(config, self.folder / "data")
+        key = hash_json([recipe.hash, fingerprint])
         if self.state.get("trained") != key:
             for stage in ("adapter", "checks", "eval"):
                 shutil.rmtree(self.folder / stage, ignore_errors=True)
             self._remember(trained=key)
         if not (adapter / MANIFEST).is_file():
             train(recipe, out=adapter, resume=(adapter / "recipe.json").is_file())
-        data = read_json(adapter / MANIFEST)["data"]
-        self.stages["adapter"] = f"{data['examples']:,} replies of {data['rows']:,} rows"
+        counts = read_json(adapter / MANIFEST)["data"]
+        self.stages["adapter"] = f"{counts['examples']:,} replies of {counts['rows']:,} rows"
         return adapter
 
     def _check_character(self, character: Character, adapter: Path) -> TestsResult:
@@ -484,32 +522,26 @@ class _Journey:
             write_first_file(str(self.folder), self.folder)
         model = LLM(backend="local", model=str(adapter))
         checked = check(tests, model, out=self.folder / "checks").result
-        self.stages["checks"] = ", ".join(f"{count} {kind}" for kind, count in checked.counts.items())
+        counts = [f"{count} {verdict}" for verdict, count in checked.counts.items()]
+        self.stages["checks"] = ", ".join(counts)
         return checked
 
     def _check_safety(self, adapter: Path) -> Run[SafetyResult] | None:
         """Check what tuning did to refusals, where a guard is named; the files are those of the command."""
         if self.chosen.guard is None:
             return None
-        budget = self.llm.options.budget if self.llm else None
-        if budget is not None:
-            budget = max(budget - self._sum_costs("adapter/safety"), 0.0)
         models = pair_models(LLM.resolve(adapter), LLM.resolve(self.chosen.base))
-        step = self._plan_safety(self.folder)
-        run = run_step(step, models.limit(CallOptions(budget=budget)), adapter / "safety")
+        limits = CallOptions(budget=self._find_budget("adapter/safety"))
+        run = run_step(self._plan_safety(self.folder), models.limit(limits), adapter / "safety")
         prompts = run.result.prompts
-        self.stages["safety"] = (
-            f"{run.result.asked:,} replies to {prompts.harmful} harmful prompts and {prompts.lookalikes} look-alikes"
-        )
+        kinds = f"{prompts.harmful} harmful prompts and {prompts.lookalikes} look-alikes"
+        self.stages["safety"] = f"{run.result.asked:,} replies to {kinds}"
         return run
 
     def _plan_safety(self, role: Any) -> CheckSafety:
         """Plan one reply to each of our prompts, with the role and without; the command takes more."""
-        guard = None if self.chosen.guard is None else Guard.of(self.chosen.guard)
+        guard = Guard.of(self.chosen.guard)
         return CheckSafety(SafetySettings(samples=1), PlaySettings(), [role], guard)
-
-    def _sum_costs(self, but: str) -> float:
-        return sum(_read_cost(self.folder / name) for name in _PAID if name != but)
 
     def _finish(
         self, character: Character, findings: tuple[str, ...] = (), measured: EvalResult | None = None
@@ -517,14 +549,15 @@ class _Journey:
         """Leave ``make.json``, and say how to go on."""
         adapter = str(self.folder / "adapter")
         model = adapter if measured else self.chosen.base or "MODEL"
-        commands = [[name, str(self.folder), "--model", model] for name in ("chat", "serve")]
+        commands: list[tuple[str, ...]] = [(name, str(self.folder), "--model", model) for name in ("chat", "serve")]
+        page = None
         if measured is not None:
+            page = self.folder / "report.html"
             repository = f"OWNER/{make_safe_name(character.role)}"
-            commands.append(["push", adapter, repository, "--license", "LICENSE"])
+            commands.append(("push", adapter, repository, "--license", "LICENSE"))
         elif self.llm is not None:
-            commands.insert(0, ["make", str(self.folder), "--base", "MODEL"])
-        following = tuple(shlex.join(["rolellm", *command]) for command in commands)
-        page = None if measured is None else self.folder / "report.html"
+            commands.insert(0, ("make", str(self.folder), "--base", "MODEL"))
+        following = tuple(shlex.join(("rolellm", *command)) for command in commands)
         result = MakeResult(self.folder, character.role, self.stages, findings, following, page, measured)
         self._remember(**result.to_dict())
         return result
@@ -561,8 +594,7 @@ class _Journey:
             stages["safety"] = estimate_step(self._plan_safety(character), models)
         first, *others = stages.values()
         stages["together"] = sum(others, first)
-        concurrency = sum(endpoint.concurrency for endpoint in llm.settings.endpoints) or 1
-        return MakeEstimate(character.role, stages, concurrency)
+        return MakeEstimate(character.role, stages)
 
 
 def size_questions(character: Profile) -> int:
@@ -573,7 +605,8 @@ def size_questions(character: Profile) -> int:
     own = [turn.content for turn in character.turns if character.owns(turn)]
     lore = [entry.content for entry in character.lore]
     described = [character.full_description or "", character.background or ""]
-    tokens = TokenCounter().count("\n".join([*described, *lore, *own]))
+    text = "\n".join([*described, *lore, *own])
+    tokens = TokenCounter().count(text)
     return max(_FEWEST, min(_MOST, tokens // _TOKENS_A_QUESTION))
 
 

@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import combinations, groupby
+from collections.abc import Sequence
 from statistics import fmean, linear_regression
 
 from rolellm.judging.result import Diagnostics, Unscored
-from rolellm.judging.verdicts import DESIGNS, Tally, compute_sign, share_above
+from rolellm.judging.verdicts import DESIGNS, Tally, compute_sign
 from rolellm.scoring.statistics.agreement import compute_fleiss_kappa
 from rolellm.scoring.statistics.intervals import NONE, Interval
 from rolellm.scoring.statistics.logistic_fits import fit_length_control
@@ -30,18 +28,19 @@ def measure_diagnostics(tally: Tally, limit: float) -> Diagnostics:
     """
     counts = Counter(judgement.design for judgement in tally.judgements)
     positions, slope = _measure_list_positions(tally)
+    biases = {
+        **_measure_pair_positions(tally),
+        "rank_slope": slope,
+        **measure_length_effect(tally),
+        "fleiss_kappa": _measure_jury_agreement(tally),
+    }
     return Diagnostics(
-        judgements={design: counts[design] for design in DESIGNS},
-        unscored=_count_unscored(tally, limit),
-        canaries=_measure_canaries(tally),
-        biases={
-            **_measure_pair_positions(tally),
-            "rank_slope": slope,
-            **measure_length_effect(tally),
-            "fleiss_kappa": _measure_jury_agreement(tally),
-        },
-        consistency_by_judge=_measure_consistency(tally),
-        mean_rank_by_position=positions,
+        {design: counts[design] for design in DESIGNS},
+        _count_unscored(tally, limit),
+        _measure_canaries(tally),
+        biases,
+        _measure_consistency(tally),
+        positions,
     )
 
 
@@ -51,25 +50,27 @@ def measure_length_effect(tally: Tally) -> Biases:
     Over the pairs of models; a canary is short or long by design, and loses for another reason. The weight is fitted to
     the pairs of all models at once, so it also holds what better models owe to answers that are longer.
     """
+    base_lengths = tally.lengths.get(tally.verdicts.baseline or "", {})
     rows: list[str] = []
     wins: list[float] = []
     lengths: list[int] = []
-    base_lengths: list[int] = []
     longer: list[tuple[str, float]] = []
     for system in tally.comparison.systems:
-        if system.kind != "model" or tally.verdicts.baseline is None:
+        if system.kind != "model":
             continue
-        own, base = tally.lengths[system.name], tally.lengths[tally.verdicts.baseline]
+        own_lengths = tally.lengths[system.name]
         for row, win in tally.values(system.name, "win").items():
             rows.append(row)
             wins.append(win)
-            lengths.append(own[row])
-            base_lengths.append(base[row])
-            if own[row] != base[row]:
-                longer.append((row, win if own[row] > base[row] else 1 - win))
+            lengths.append(own_lengths[row])
+            if own_lengths[row] > base_lengths[row]:
+                longer.append((row, win))
+            elif own_lengths[row] < base_lengths[row]:
+                longer.append((row, 1 - win))
     coefficient = None
     if rows:
-        coefficient = fit_length_control(wins, lengths, base_lengths, *tally.look_up(rows)).coefficient
+        control = fit_length_control(wins, lengths, [base_lengths[row] for row in rows], *tally.look_up(rows))
+        coefficient = control.coefficient
     return {"longer_preferred": tally.estimate(longer), "length_coefficient": coefficient}
 
 
@@ -127,29 +128,24 @@ def _count_unscored(tally: Tally, limit: float) -> Unscored:
     """
     canaries = tally.comparison.canaries
     total = 0
-    missing = []
+    reasons: Counter[str] = Counter()
+    judges: Counter[str] = Counter()
     for judgement in tally.judgements:
         is_of_canary = judgement.design == "pairwise" and not canaries.isdisjoint(judgement.order)
         if is_of_canary or judgement.copied in canaries:
             continue
         total += 1
         if judgement.ranks is None:
-            missing.append(judgement)
-    reasons = [_QUOTED.sub("…", judgement.unscored or "no reason kept") for judgement in missing]
-    return Unscored(
-        len(missing),
-        total,
-        len(missing) / total if total else None,
-        limit,
-        by_reason=_count_words(reasons),
-        by_judge=_count_words(judgement.judge for judgement in missing),
-        incomplete_pairs=tally.verdicts.incomplete,
-    )
+            reasons[_QUOTED.sub("…", judgement.unscored or "no reason kept")] += 1
+            judges[judgement.judge] += 1
+    count = reasons.total()
+    share = count / total if total else None
+    return Unscored(count, total, share, limit, _sort_counts(reasons), _sort_counts(judges), tally.verdicts.incomplete)
 
 
-def _count_words(words: Iterable[str]) -> dict[str, int]:
-    """Count words, most frequent first; equals by name, so that the judgements' order changes nothing."""
-    return dict(sorted(Counter(words).items(), key=lambda item: (-item[1], item[0])))
+def _sort_counts(counts: Counter[str]) -> dict[str, int]:
+    """Sort counts, most frequent first; equals by name, so that the judgements' order changes nothing."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
 def _measure_canaries(tally: Tally) -> dict[str, Biases]:
@@ -164,39 +160,15 @@ def _measure_canaries(tally: Tally) -> dict[str, Biases]:
 
 
 def _measure_jury_agreement(tally: Tally) -> Interval | None:
-    """Measure how far several judges agree beyond chance on win, tie or loss: in pairs, or else in lists.
+    """Measure how far several judges of pairs agree beyond chance on win, tie or loss.
 
-    In lists, any two systems of a row are an item, and either may be called the winner: chance is that of judges
-    who prefer the one as often as the other. Items with one judge's vote alone say nothing and are left out.
+    Pairs with one judge's vote alone say nothing and are left out.
     """
-    has_jury = len(tally.verdicts.judges["pairwise"]) > 1
-    rows: list[str] = []
-    votes: list[list[int]] = []
-    for row, means in _iter_pair_votes(tally) if has_jury else _iter_list_votes(tally):
-        if len(means) > 1:
-            rows.append(row)
-            votes.append([compute_sign(mean - 0.5) for mean in means])
-    if not rows:
+    votes: dict[tuple[str, str], list[int]] = defaultdict(list)
+    for pair in tally.verdicts.pairs:
+        votes[pair.row, pair.system].append(compute_sign(pair.mean - 0.5))
+    shared = {key: votes[key] for key in sorted(votes) if len(votes[key]) > 1}
+    if not shared:
         return None
-    agreement = compute_fleiss_kappa(votes)
-    if not has_jury:
-        # Seen from both sides, so that the systems' order changes nothing.
-        mirrored = [[-vote for vote in signs] for signs in votes]
-        agreement = replace(agreement, chance=compute_fleiss_kappa([*votes, *mirrored]).chance)
-    return agreement.estimate(*tally.look_up(rows))
-
-
-def _iter_pair_votes(tally: Tally) -> Iterator[tuple[str, Sequence[float]]]:
-    ordered = sorted(tally.verdicts.pairs)
-    for (row, _), pairs in groupby(ordered, key=lambda pair: (pair.row, pair.system)):
-        yield row, [pair.mean for pair in pairs]
-
-
-def _iter_list_votes(tally: Tally) -> Iterator[tuple[str, Sequence[float]]]:
-    systems = [system.name for system in tally.comparison.systems]
-    for row, lists in tally.verdicts.lists_by_row.items():
-        # The lists of a row are sorted by judge.
-        by_judge = [list(judged) for _, judged in groupby(lists, key=lambda judgement: judgement.judge)]
-        for first, second in combinations(systems, 2):
-            shares = [share_above(judged, first, second) for judged in by_judge]
-            yield row, [share for share in shares if share is not None]
+    kappa = compute_fleiss_kappa(list(shared.values()))
+    return kappa.estimate(*tally.look_up([row for row, _ in shared]))

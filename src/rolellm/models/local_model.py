@@ -49,9 +49,9 @@ class Decoding:
 
     def describe(self) -> dict[str, Any]:
         """The settings that matter, for a fingerprint: greedy decoding has no top_p and no seed."""
-        chosen = {name: getattr(self, name) for name in ("max_new_tokens", "temperature", "top_p", "seed")}
         if self.temperature == 0:
             return {"strategy": "greedy", "max_new_tokens": self.max_new_tokens}
+        chosen = {name: getattr(self, name) for name in ("max_new_tokens", "temperature", "top_p", "seed")}
         return {"strategy": "sample", **chosen}
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -21,6 +22,8 @@ _CHUNK = 2048
 # A batch is made smaller when no more than this share of its replies goes on: copying what is left costs a step or two.
 _SHRINK = 0.75
 
+#: Keys and values of each layer.
+Layers = dict[int, tuple[torch.Tensor, torch.Tensor]]
 #: Chooses the next tokens, ``(batch,)``, from logits of ``(batch, vocabulary)`` in float32, given which prompts of the
 #: call these are and how many tokens each has so far.
 Choose = Callable[[torch.Tensor, Sequence[int], int], torch.Tensor]
@@ -36,7 +39,7 @@ class Beginning:
     """
 
     ids: tuple[int, ...] = ()
-    layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = field(default_factory=dict)
+    layers: Layers = field(default_factory=dict)
 
 
 def group_prompts(prompts: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]]:
@@ -52,8 +55,8 @@ def group_prompts(prompts: Sequence[Sequence[int]]) -> list[tuple[int, list[int]
         their first prompts.
     """
     groups: list[tuple[int, list[int]]] = []
-    numbered: Any = [(prompt, number) for number, prompt in enumerate(prompts)]
-    for prompt, number in sorted(numbered):
+    for number in sorted(range(len(prompts)), key=lambda number: tuple(prompts[number])):
+        prompt = prompts[number]
         if groups:
             shared, members = groups[-1]
             common = _count_common(prompts[members[0]], prompt, shared)
@@ -78,7 +81,10 @@ def _count_common(first: Sequence[int], second: Sequence[int], most: int) -> int
     most = min(most, len(second) - 1)
     if first[:most] == second[:most]:
         return most
-    return next(index for index in range(most) if first[index] != second[index])
+    for index in range(most):
+        if first[index] != second[index]:
+            return index
+    return most
 
 
 class _Batch:
@@ -95,18 +101,19 @@ class _Batch:
         self._beginnings = list(beginnings)
         self._capacity = capacity
         self._padding = torch.tensor(padding, device=device)
-        self._layers: dict[int, tuple[torch.Tensor, torch.Tensor]] = {}
+        self._layers: Layers = {}
         self._used = self._stop = 0
         self._settle()
 
     def _settle(self) -> None:
         """Find the runs of prompts with one beginning, and the longest beginning."""
         self.runs: list[tuple[slice, Beginning]] = []
-        for row, beginning in enumerate(self._beginnings):
-            start = row
-            if self.runs and self.runs[-1][1] is beginning:
-                start = self.runs.pop()[0].start
-            self.runs.append((slice(start, row + 1), beginning))
+        start = 0
+        for _, members in groupby(self._beginnings, key=id):
+            beginnings = list(members)
+            end = start + len(beginnings)
+            self.runs.append((slice(start, end), beginnings[0]))
+            start = end
         lengths = [len(beginning.ids) for beginning in self._beginnings]
         self._lengths = torch.tensor(lengths, device=self._padding.device)
         self.longest = max(lengths)
@@ -118,7 +125,8 @@ class _Batch:
         self._stop = self._used + ids.shape[1]
         self._hidden = {}
         columns = torch.arange(self._used, self._stop, device=ids.device)
-        positions = (self._offset[:, None] + columns).clamp(min=0)
+        positions = self._offset[:, None] + columns
+        positions = positions.clamp(min=0)
         output = model(input_ids=ids, position_ids=positions, use_cache=False, logits_to_keep=1, shared_beginnings=self)
         self._used = self._stop
         logits: torch.Tensor = output.logits[:, -1]
@@ -133,9 +141,12 @@ class _Batch:
         self._beginnings = [self._beginnings[row] for row in rows]
         self._settle()
 
-    def layers(self) -> dict[int, tuple[torch.Tensor, torch.Tensor]]:
+    def layers(self) -> Layers:
         """Keys and values of the first prompt."""
-        return {layer: (keys[0], values[0]) for layer, (keys, values) in self._layers.items()}
+        layers: Layers = {}
+        for layer, (keys, values) in self._layers.items():
+            layers[layer] = (keys[0], values[0])
+        return layers
 
     def store(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         """Keep a layer's new keys and values, ``(batch, key heads, count, width)``; gives all so far."""
@@ -147,7 +158,9 @@ class _Batch:
         keys, values = self._layers[layer]
         keys[:, :, self._used : self._stop] = key
         values[:, :, self._used : self._stop] = value
-        return keys[:, :, : self._stop], values[:, :, : self._stop]
+        keys = keys[:, :, : self._stop]
+        values = values[:, :, : self._stop]
+        return keys, values
 
     def hidden(self, window: int | None) -> torch.Tensor:
         """The places that the new tokens do not see, of the longest beginning and then their own.
@@ -163,8 +176,8 @@ class _Batch:
         is_past = before >= self._lengths[:, None]
         is_padding = own < self._padding[:, None]
         before = before.expand_as(is_past)
-        positions = torch.cat([before, own_positions], dim=1)[:, None]
-        unused = torch.cat([is_past, is_padding], dim=1)[:, None]
+        positions = torch.cat([before, own_positions], dim=1).unsqueeze(1)
+        unused = torch.cat([is_past, is_padding], dim=1).unsqueeze(1)
         new = own_positions[:, self._used :, None]
         hidden = unused | (positions > new)
         if window is not None:
@@ -210,13 +223,18 @@ def _attend(
     queries = heads // kinds * count
     # Heads that share keys are more queries of the same.
     query = query.reshape(rows, kinds, queries, width) * scaling
-    beginnings = [(run, *beginning.layers[module.layer_idx]) for run, beginning in batch.runs if beginning.ids]
+    beginnings = []
+    for run, beginning in batch.runs:
+        if beginning.ids:
+            run_keys, run_values = beginning.layers[module.layer_idx]
+            beginnings.append((run, run_keys, run_values))
     scores = _score_keys(query, keys, beginnings, batch.longest)
     if softcap is not None:
         scores = (scores / softcap).tanh_() * softcap
     # Not minus infinity: of what sees nothing, such as padding, the weights would be no numbers.
     lowest = torch.finfo(torch.float32).min
-    by_head = scores.view(rows, kinds, -1, count, scores.shape[-1])
+    places = scores.shape[-1]
+    by_head = scores.view(rows, kinds, -1, count, places)
     by_head.masked_fill_(batch.hidden(sliding_window), lowest)
     weights = scores.softmax(dim=-1).to(values.dtype)
     attended = weights[..., batch.longest :] @ values
@@ -227,7 +245,8 @@ def _attend(
         together = of_run.flatten(1, 2) @ states
         together = together.view(kinds, -1, queries, width)
         attended[run] += together.transpose(0, 1)
-    return attended.view(rows, heads, count, width).transpose(1, 2), None
+    attended = attended.view(rows, heads, count, width)
+    return attended.transpose(1, 2), None
 
 
 def _score_keys(
@@ -248,7 +267,8 @@ def _score_keys(
         ``(batch, key heads, queries, longest + places)`` in float32.
     """
     rows, kinds, queries, _ = query.shape
-    scores = query.new_zeros(rows, kinds, queries, longest + keys.shape[2])
+    places = longest + keys.shape[2]
+    scores = query.new_zeros(rows, kinds, queries, places)
     scores[..., longest:] = query @ keys.mT
     for run, states, _ in beginnings:
         length = states.shape[1]
@@ -311,18 +331,23 @@ class SharedGeneration:
         stops: frozenset[int],
         choose: Choose,
     ) -> list[list[int]]:
-        heads = [tuple(prompt[:length]) for prompt, length in zip(prompts, shared, strict=True)]
+        heads = []
+        for prompt, length in zip(prompts, shared, strict=True):
+            heads.append(tuple(prompt[:length]))
         beginnings = {head: self._read_beginning(head) for head in dict.fromkeys(heads)}
         # Those of one beginning next to each other. A prompt that is to have several replies is read once.
-        rows = sorted(range(len(prompts)), key=lambda row: heads[row])
+        rows = sorted(range(len(prompts)), key=heads.__getitem__)
         requests = [tuple(prompts[row]) for row in rows]
         read = dict(zip(requests, sorted(heads), strict=True))
         own = [prompt[len(head) :] for prompt, head in read.items()]
         longest = max(map(len, own))
         padding = [longest - len(ids) for ids in own]
-        begun = [beginnings[head] for head in read.values()]
-        batch = _Batch(begun, padding, longest + limit - 1, self._device)
-        padded = [(0,) * (longest - len(ids)) + ids for ids in own]
+        of_prompts = [beginnings[head] for head in read.values()]
+        capacity = longest + limit - 1
+        batch = _Batch(of_prompts, padding, capacity, self._device)
+        padded = []
+        for count, ids in zip(padding, own, strict=True):
+            padded.append((0,) * count + ids)
         logits = self._read(batch, torch.tensor(padded, device=self._device))
         if len(read) < len(rows):
             numbers = {prompt: number for number, prompt in enumerate(read)}
@@ -354,7 +379,8 @@ class SharedGeneration:
             return Beginning()
         if ids != self._last.ids:
             batch = _Batch([Beginning()], [0], len(ids), self._device)
-            self._read(batch, torch.tensor([ids], device=self._device))
+            tokens = torch.tensor([ids], device=self._device)
+            self._read(batch, tokens)
             self._last = Beginning(ids, batch.layers())
         return self._last
 

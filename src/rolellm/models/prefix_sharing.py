@@ -29,9 +29,7 @@ _BLOCK: Final = 128
 _PER_TOKEN: Final = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
 
 
-def share_prefixes(
-    model: Any, *, attention: Attention = "auto", kernel_options: Mapping[str, Any] | None = None
-) -> PrefixSharing:
+def share_prefixes(model: Any, *, attention: Attention = "auto") -> PrefixSharing:
     """Compute what the rows of a batch begin with in common once, in every training and scoring pass of a model.
 
     The model is changed in place. Passes over several rows without a cache give the same hidden states, logits and
@@ -46,7 +44,6 @@ def share_prefixes(
         model: A causal language model of transformers, or a PEFT model around one.
         attention: ``flex`` (FlexAttention), ``blocks`` (SDPA block by block), or ``auto``: FlexAttention on a GPU where
             it agrees with the blocks, else the blocks.
-        kernel_options: Options of FlexAttention's kernels.
 
     Returns:
         A handle with ``restore()``.
@@ -67,7 +64,7 @@ def share_prefixes(
         raise ModelError(f"prefixes cannot be shared: {name} has no output layer; load it with AutoModelForCausalLM")
     if hasattr(model, "prefix_sharing"):
         raise ModelError("the model shares prefixes already; call share_prefixes once")
-    return PrefixSharing(model, attention, kernel_options)
+    return PrefixSharing(model, attention)
 
 
 class PrefixSharing:
@@ -78,10 +75,9 @@ class PrefixSharing:
         folded_tokens: Tokens that went through the layers instead.
     """
 
-    def __init__(self, model: Any, attention: Attention, kernel_options: Mapping[str, Any] | None) -> None:
+    def __init__(self, model: Any, attention: Attention) -> None:
         self._model = model
         self._attention = attention
-        self._kernel_options = kernel_options
         self._config = model.config.get_text_config()
         self.padded_tokens = self.folded_tokens = 0
         self._previous = _set_attention(model)
@@ -137,7 +133,7 @@ class PrefixSharing:
             # Empty, so that an attention that knows of no tree fails instead of seeing everything.
             "attention_mask": torch.empty(1, 1, 0, 0, device=rows.device),
             "use_cache": False,
-            "prefix_tree": TreeMask(ends, positions, self._attention, self._kernel_options),
+            "prefix_tree": TreeMask(ends, positions, self._attention),
         }
         return folded, torch.from_numpy(tree.index).to(rows.device)
 

@@ -6,7 +6,7 @@ This module imports torch at its head; import it inside functions.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from typing import Any, Final, Literal
@@ -54,7 +54,6 @@ class TreeMask:
         ends: ``(length,)``, as in `rolellm.models.prefix_tree.PrefixTree`.
         positions: ``(length,)``: likewise.
         attention: How to attend.
-        kernel_options: For FlexAttention's kernels.
 
     Attributes:
         calls: How often a layer attended.
@@ -67,11 +66,9 @@ class TreeMask:
         ends: torch.Tensor,
         positions: torch.Tensor,
         attention: Attention = "auto",
-        kernel_options: Mapping[str, Any] | None = None,
     ) -> None:
         self.ends = ends
         self.positions = positions
-        self.kernel_options = dict(kernel_options or {})
         self.calls = 0
         self.states = ends.new_zeros(0)
         self.is_scored: torch.Tensor | None = None
@@ -220,9 +217,7 @@ def _attend_flex(
 ) -> torch.Tensor:
     attention = _compile_flex() if query.is_cuda else _import_flex()
     mask = tree.make_block_mask(window)
-    attended: torch.Tensor = attention(
-        query, key, value, _cap(softcap), mask, scaling, enable_gqa=True, kernel_options=tree.kernel_options
-    )
+    attended: torch.Tensor = attention(query, key, value, _cap(softcap), mask, scaling, enable_gqa=True)
     return attended.transpose(1, 2)
 
 

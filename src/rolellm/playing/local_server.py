@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 import subprocess
 import sys
 import tempfile
@@ -16,7 +15,6 @@ from typing import Any, Final
 
 from rolellm.core.errors import ModelError
 from rolellm.llm.llm import LLM
-from rolellm.models.find import find_model
 from rolellm.models.load import merge_adapter
 from rolellm.models.local_model import LocalModel
 from rolellm.models.prompts.encode import find_end_token
@@ -37,8 +35,6 @@ IGNORED: Final[Mapping[str, Any]] = {
 }
 #: What it takes by default: without `do_sample`, it ignores the temperature for models that are greedy by default.
 _GENERATION: Final = {"do_sample": True, "max_new_tokens": 1024}
-#: The ranks that vLLM can be started with.
-_VLLM_RANKS: Final = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 #: Marks the end of a turn that is to be continued.
 _MARK: Final = "\u241eend\u241e"
 
@@ -73,7 +69,9 @@ def run_transformers_serve(
     """
     local = LocalModel(model, adapter=adapter)
     with tempfile.TemporaryDirectory(prefix="rolellm-serve-") as scratch:
-        source, name, tokenizer = local.source, local.source.base, local.source.tokenizer
+        source = local.source
+        name = local.source.base
+        tokenizer = local.source.tokenizer
         if source.adapter is not None:
             name = tokenizer = str(Path(scratch) / "model")
             merge_adapter(source.base, Path(source.adapter), Path(name), find_end_token(local.tokenizer))
@@ -121,26 +119,3 @@ def _wait(process: subprocess.Popen[bytes], health: str, log: Path) -> None:
             return
         except OSError:
             time.sleep(0.2)
-
-
-def build_vllm_command(model: str, adapter: str | None = None) -> str | None:
-    """The command by which vLLM serves an adapter; ``None`` for a whole model, or an adapter that vLLM refuses."""
-    from peft import LoraConfig, PeftConfig
-
-    source = find_model(model, adapter)
-    if source.adapter is None:
-        return None
-    config = PeftConfig.from_pretrained(source.adapter)
-    if not isinstance(config, LoraConfig) or config.use_dora or config.modules_to_save or config.bias != "none":
-        return None
-    rank = max([config.r, *config.rank_pattern.values()])
-    limit = next((limit for limit in _VLLM_RANKS if limit >= rank), None)
-    if limit is None:
-        return None
-    words = ["vllm", "serve", source.base, "--enable-lora", "--max-lora-rank", str(limit)]
-    words += ["--lora-modules", f"tuned={source.adapter}", "--tokenizer", source.tokenizer]
-    template = Path(source.tokenizer, "chat_template.jinja")
-    if template.is_file():
-        words += ["--chat-template", str(template)]
-    words += ["--generation-config", "vllm"]
-    return f"{shlex.join(words)}  # then: --llm http://localhost:8000/v1 --model tuned"

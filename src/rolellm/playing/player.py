@@ -121,7 +121,8 @@ class RolePlayer:
         self.settings = read(PlaySettings, options)
         self._play(find_part(character))
         llm = LLM.resolve(getattr(model, "model_dir", model), adapter)
-        self.model, self._counter = llm.models[0], llm.counter
+        self.model = llm.models[0]
+        self._counter = llm.counter
 
     def _play(self, part: Part) -> None:
         self.part = part
@@ -324,7 +325,8 @@ class RolePlayer:
         from anyio import CancelScope
         from anyio.from_thread import start_blocking_portal
 
-        model, request = self.model, self.request(prompt, repeat=repeat)
+        model = self.model
+        request = self.request(prompt, repeat=repeat)
         stream: Callable[..., AsyncGenerator[str]] = getattr(model, "stream", partial(_call_whole, model))
         arrived: SimpleQueue[str | Exception | None] = SimpleQueue()
 
@@ -392,7 +394,8 @@ def _drop_overlong(turns: Sequence[Message], starts: list[int], limit: int, cont
     Raises:
         ModelError: When there are none.
     """
-    fewest, first = 0, len(turns)
+    fewest = 0
+    first = len(turns)
     while first > 0:
         fewest += count_fewest_tokens(turns[first - 1].content)
         if fewest > limit:
@@ -549,13 +552,17 @@ class Chat:
         last_warning = "" if self.prompt is None else self.prompt.warning
         if prompt.warning not in ("", last_warning):
             warnings.warn(prompt.warning, RoleLLMWarning, stacklevel=3)
-        self.prompt, self.message, self._repeat = prompt, text, repeat
+        self.prompt = prompt
+        self.message = text
+        self._repeat = repeat
         self.is_answered = False
         pieces = self._stream_turn(prompt, text, repeat)
         return pieces if stream else strip_thoughts("".join(pieces))
 
     def _stream_turn(self, prompt: TalkPrompt, text: str, repeat: int) -> Iterator[str]:
-        reply, self.note, ends = "", "", list[Finish]()
+        reply = ""
+        self.note = ""
+        ends = list[Finish]()
         try:
             for piece in self.player.answer(prompt, repeat=repeat, ended=ends.append):
                 reply += piece

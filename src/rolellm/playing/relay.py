@@ -60,7 +60,8 @@ class Upstream:
     """
 
     def __init__(self, endpoint: Endpoint) -> None:
-        self.endpoint, settings = endpoint, endpoint.settings
+        self.endpoint = endpoint
+        settings = endpoint.settings
         base_url = settings.base_url or ""
         self.url = f"{base_url}/chat/completions"
         self.continuing: Mapping[str, Any] = {}
@@ -73,7 +74,8 @@ class Upstream:
     def open_session(self) -> aiohttp.ClientSession:
         """Open the HTTP session; once, within the loop that uses it."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_SECONDS)
-        connector, jar = aiohttp.TCPConnector(limit=0), aiohttp.DummyCookieJar()
+        connector = aiohttp.TCPConnector(limit=0)
+        jar = aiohttp.DummyCookieJar()
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=jar, timeout=timeout)
         return self._session
 
@@ -156,7 +158,10 @@ class Relay:
     """
 
     def __init__(self, upstream: Upstream, body: dict[str, Any], name: str, stops: Sequence[str] = ()) -> None:
-        self._upstream, self._body, self._name, self._stops = upstream, body, name, stops
+        self._upstream = upstream
+        self._body = body
+        self._name = name
+        self._stops = stops
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""

@@ -5,14 +5,13 @@ The other server's model answers as it is, too, under its own name. `rolellm.pla
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 import secrets
 import socket
 import warnings
 from collections.abc import AsyncIterator, Iterable, Mapping
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import repeat
 from typing import Any, Final
@@ -25,24 +24,20 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
-from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
 from rolellm.characters.roles import suggest_names
 from rolellm.core.errors import ModelError, RoleLLMError, RoleLLMWarning, SettingsError
 from rolellm.core.records import Language, Profile, Turn
 from rolellm.core.text import find_name, fold_name
 from rolellm.llm.endpoint import Endpoint
-from rolellm.llm.model import Message, UnacceptableError, strip_thoughts, user
+from rolellm.llm.model import Message, strip_thoughts, user
 from rolellm.llm.openai_format import read_content
-from rolellm.llm.tokens import count_fewest_tokens
 from rolellm.models.prompts.render import ONWARD, OPENING, format_turn
 from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.relay import Relay, Upstream, build_error
 
 #: The longest request that is read, in bytes: more than a long novel has.
 MAX_BODY: Final = 8 << 20
-#: Seconds in which a request's headers have to arrive, and then its body.
-_PATIENCE = 15.0
 _ROLES = ("system", "developer", "user", "assistant", "tool")
 _LIMITS = ("max_completion_tokens", "max_tokens")
 #: Servers that go on with an assistant's turn at the end only when told to; others do it by themselves, or cannot.
@@ -95,8 +90,12 @@ def build_application(
             CORSMiddleware, allow_origins=list(origins), allow_methods=["GET", "POST"], allow_headers=["*"]
         )
     state = app.state
-    state.upstream, state.players, state.names = Upstream(endpoint), players, [*players, plain]
-    state.key, state.hosts, state.ignored = key, hosts, ignored
+    state.upstream = Upstream(endpoint)
+    state.players = players
+    state.names = [*players, plain]
+    state.key = key
+    state.hosts = hosts
+    state.ignored = ignored
     return app
 
 
@@ -140,11 +139,9 @@ async def _complete(request: Request) -> Relay:
             stops = _check_fields(body, request.app.state.ignored)
             # It fails at an empty list.
             sent["stop"] = stops or None
-        # It may count many tokens.
-        if player is None:
-            await run_sync(_check_length, next(iter(players.values())), body)
-        else:
+        if player is not None:
             sent = {name: value for name, value in sent.items() if name not in _CONTINUE}
+            # It may count many tokens.
             sent["messages"] = await run_sync(_play, player, body)
             if sent["messages"][-1]["role"] == "assistant":
                 sent |= upstream.continuing
@@ -167,9 +164,13 @@ class _InvalidRequestError(HTTPException):
 
 
 async def _explain_error(request: Request, error: Exception) -> Response:
-    status, problem, headers = 500, str(error), None
+    status = 500
+    problem = str(error)
+    headers = None
     if isinstance(error, HTTPException):
-        status, problem, headers = error.status_code, error.detail, error.headers
+        status = error.status_code
+        problem = error.detail
+        headers = error.headers
         if not isinstance(error, _InvalidRequestError):
             request_name = f"{request.method} {request.url.path[:100]}"
             problem = f"{request_name} is not served here; use POST /v1/chat/completions or GET /v1/models"
@@ -177,7 +178,8 @@ async def _explain_error(request: Request, error: Exception) -> Response:
 
 
 def _check_access(request: Request) -> None:
-    key, hosts = request.app.state.key, request.app.state.hosts
+    key = request.app.state.key
+    hosts = request.app.state.hosts
     # A page may have a name of its own pointed at this machine.
     host = re.sub(r":\d*$", "", request.headers.get("Host", "").lower())
     if "*" not in hosts and host not in hosts:
@@ -196,18 +198,13 @@ async def _read_body(request: Request) -> dict[str, Any]:
         raise _InvalidRequestError(415, "send the request as application/json")
     content = bytearray()
     try:
-        async with asyncio.timeout(_PATIENCE):
-            async for chunk in request.stream():
-                content += chunk
-                if len(content) > MAX_BODY:
-                    raise _InvalidRequestError(413, f"the request is longer than {MAX_BODY >> 20} MiB; send less")
+        async for chunk in request.stream():
+            content += chunk
+            if len(content) > MAX_BODY:
+                raise _InvalidRequestError(413, f"the request is longer than {MAX_BODY >> 20} MiB; send less")
         body = json.loads(content)
     except ClientDisconnect as error:
         raise _InvalidRequestError(400, "the client left") from error
-    except TimeoutError as error:
-        raise _InvalidRequestError(
-            408, f"the request did not arrive within {_PATIENCE:g} seconds; send it again"
-        ) from error
     except (ValueError, RecursionError) as error:
         raise _InvalidRequestError(400, "the request is not JSON") from error
     if not isinstance(body, dict):
@@ -237,17 +234,6 @@ def _check_fields(body: dict[str, Any], ignored: Mapping[str, Any]) -> list[str]
     return [stop] if isinstance(stop, str) else stop
 
 
-def _check_length(player: RolePlayer, body: dict[str, Any]) -> None:
-    """Refuse messages to the plain model that its context cannot hold, whatever else is in them."""
-    fewest = 0
-    # The other server says what is wrong with them.
-    with suppress(AttributeError, TypeError, UnacceptableError):
-        texts = [read_content(item.get("content")) for item in body["messages"]]
-        fewest = sum(map(count_fewest_tokens, texts))
-    if player.context is not None and fewest > player.context:
-        raise ModelError(f"the messages have over {fewest:,} tokens, too many for a context of {player.context:,}")
-
-
 def _play(player: RolePlayer, body: dict[str, Any]) -> list[dict[str, Any]]:
     """The messages with the role's prompt, tool calls and their results as they are.
 
@@ -259,7 +245,8 @@ def _play(player: RolePlayer, body: dict[str, Any]) -> list[dict[str, Any]]:
     turns = _read_messages(body, is_continued)
     talk = [index for index, turn in enumerate(turns) if turn.role != "system"]
     first, end = (talk[0], talk[-1] + 1) if talk else (len(turns), len(turns))
-    more, after = _join_turns(turns[:first]), _join_turns(turns[end:])
+    more = _join_turns(turns[:first])
+    after = _join_turns(turns[end:])
     sheet = player.part.sheet
     turns, items = _merge_turns(turns[first:end], body["messages"][first:end], sheet)
     cue = _choose_cue(turns, sheet.language, after, is_continued)
@@ -319,10 +306,12 @@ def _merge_turns(
     last_role = ""
     for turn, item, speaker in zip(turns, items, speakers, strict=True):
         if turn.role == "system":
-            turn, item = user(turn.content), {}
+            turn = user(turn.content)
+            item = {}
         elif is_group and speaker:
             text = format_turn(Turn(speaker, turn.content), sheet.language, is_full=True)
-            turn, item = user(text), {}
+            turn = user(text)
+            item = {}
         # Calls of tools and their results stay as they are.
         role = "" if turn.role == "tool" or item.get("tool_calls") else turn.role
         if role and role == last_role:
@@ -357,7 +346,8 @@ def _read_message(item: Any, index: int, is_continued: bool) -> Message:
     role = item.get("role") if isinstance(item, dict) else None
     if role not in _ROLES:
         raise SettingsError(f"messages[{index}]: expected a role of {', '.join(_ROLES)}")
-    content, calls = item.get("content"), item.get("tool_calls")
+    content = item.get("content")
+    calls = item.get("tool_calls")
     for part in content if isinstance(content, list) else ():
         kind = part.get("type") if isinstance(part, dict) else None
         if kind != "text":
@@ -415,34 +405,5 @@ def serve(listening: socket.socket, app: Starlette) -> None:
         app: As `build_application` gives it.
     """
     quiet: dict[str, Any] = {"log_level": "warning", "access_log": False, "server_header": False}
-    protocol = type("_Protocol", (_HeaderTimeout, AutoHTTPProtocol), {})
-    config = uvicorn.Config(app, timeout_graceful_shutdown=3, http=protocol, **quiet)
+    config = uvicorn.Config(app, timeout_graceful_shutdown=3, **quiet)
     uvicorn.Server(config).run(sockets=[listening])
-
-
-class _HeaderTimeout(asyncio.Protocol):
-    """Closes a connection on which a request's headers do not arrive in time; uvicorn would wait forever."""
-
-    cycle: Any
-    transport: asyncio.Transport
-    _timer: asyncio.TimerHandle | None = None
-
-    def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        super().connection_made(transport)
-        self._timer = asyncio.get_running_loop().call_later(_PATIENCE, transport.close)
-
-    def data_received(self, data: bytes) -> None:
-        super().data_received(data)
-        if self.cycle is not None and not self.cycle.response_complete:
-            self._stop()
-        elif self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(_PATIENCE, self.transport.close)
-
-    def connection_lost(self, exc: Exception | None) -> None:
-        self._stop()
-        super().connection_lost(exc)
-
-    def _stop(self) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None

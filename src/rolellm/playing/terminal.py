@@ -61,8 +61,10 @@ class Wrapper:
     """
 
     def __init__(self, write: Callable[[str], object], columns: int) -> None:
-        self._write, self._columns = write, columns
-        self._held, self._column = "", 0
+        self._write = write
+        self._columns = columns
+        self._held = ""
+        self._column = 0
 
     def put(self, text: str) -> None:
         """Print a piece of the text."""
@@ -85,7 +87,9 @@ class Wrapper:
         if self._column and self._column + cells > self._columns:
             if not (words := unit.lstrip(" ")):
                 return ""
-            unit, cells, self._column = f"\n{words}", cell_len(words), 0
+            unit = f"\n{words}"
+            cells = cell_len(words)
+            self._column = 0
         # A word that is longer than a line is broken by the terminal.
         self._column += cells if cells <= self._columns else (cells - 1) % self._columns + 1
         return unit

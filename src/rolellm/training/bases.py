@@ -40,7 +40,7 @@ _SPECIAL = {
 # What warming takes from the recipe's training section.
 _SHARED = (
     *("lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "shared_prefix", "attention"),
-    *("kernel_options", "roles_per_step", "max_length", "group_by_length", "bf16", "use_cpu", "seed"),
+    *("roles_per_step", "max_length", "group_by_length", "bf16", "use_cpu", "seed"),
 )
 
 
@@ -70,18 +70,20 @@ def make_warming_examples(recipe: Recipe, rows: Sequence[Row], tokenizer: PreTra
             continue
         system, user = ask(row)
         reply = {"completion": row.raw_reference}
-        plain_chats.setdefault(row.question, Conversation(row.id, (user,), reply))
+        plain_chat = Conversation(row.id, (user,), reply)
+        plain_chats.setdefault(row.question, plain_chat)
         in_role.append(Conversation(row.id, (system, user), reply))
     if not in_role:
         raise RecipeError("base.build: no row has a raw_reference to warm on; include general rows, or give base.path")
     limit, warm = recipe.training.max_length, recipe.base.warm
     plain = encode(list(plain_chats.values()), tokenizer, max_length=limit, truncate_replies=True)
-    # A base model is a language model: it learns to write the question, too.
-    whole = [
-        replace(item, prompt_ids=item.prompt_ids[:1], reply_ids=item.input_ids[1:], family="alone") for item in plain
-    ]
+    alone = []
+    for item in plain:
+        # A base model is a language model: it learns to write the question, too.
+        first, rest = item.input_ids[:1], item.input_ids[1:]
+        alone.append(replace(item, prompt_ids=first, reply_ids=rest, family="alone"))
     examples = encode(in_role, tokenizer, max_length=limit, truncate_replies=True)
-    return whole * warm.alone + examples * warm.in_role
+    return alone * warm.alone + examples * warm.in_role
 
 
 def build_tokenizer(recipe: Recipe, rows: Sequence[Row]) -> PreTrainedTokenizerBase:
@@ -187,14 +189,16 @@ def load_model(
     Raises:
         ModelError: When it cannot be loaded, or its weights are not all there.
     """
-    require("torch", "transformers", *(["bitsandbytes"] if method.name == "qlora" else []), extra="train")
+    require("torch", "transformers", extra="train")
     import torch
     from accelerate import PartialState
     from transformers import BitsAndBytesConfig
 
-    half = method.name != "full" and training.half_precision
-    options: dict[str, Any] = {"dtype": torch.bfloat16 if half else torch.float32}
+    options: dict[str, Any] = {"dtype": torch.float32}
+    if method.name != "full" and training.half_precision:
+        options["dtype"] = torch.bfloat16
     if method.name == "qlora":
+        require("bitsandbytes", extra="train")
         options["quantization_config"] = BitsAndBytesConfig(load_in_4bit=True, **dump(method.quantization))
         # Always given: bitsandbytes would take a GPU that the recipe stays off.
         options["device_map"] = {"": "cpu" if training.on_cpu else PartialState().local_process_index}
@@ -260,8 +264,11 @@ def check_targets(recipe: Recipe, config: Any, tokenizer: PreTrainedTokenizerBas
         ModelError: When the configuration makes no causal language model.
         RecipeError: When a target is no layer (names those that are), or not a usable regular expression.
     """
-    targets, saved = recipe.method.lora.target_modules, recipe.method.lora.extra.get("modules_to_save") or []
-    if recipe.base.adapter is not None or recipe.method.name == "full" or (targets == "all-linear" and not saved):
+    lora = recipe.method.lora
+    names = {"target_modules": lora.target_modules, "modules_to_save": lora.extra.get("modules_to_save") or []}
+    if names == {"target_modules": "all-linear", "modules_to_save": []}:
+        return
+    if recipe.base.adapter is not None or recipe.method.name == "full":
         return
     import torch
     from transformers import AutoModelForCausalLM
@@ -277,27 +284,37 @@ def check_targets(recipe: Recipe, config: Any, tokenizer: PreTrainedTokenizerBas
                 raise ModelError(f"the base is not a causal language model: {error}") from error
     modules = dict(empty.named_modules())
     try:
-        check_patterns(dump(recipe.method.lora), list(modules))
+        check_patterns(dump(lora), list(modules))
     except ValueError as error:
         raise RecipeError(f"method.lora: {error}") from error
     kinds = torch.nn.Linear, torch.nn.Embedding, Conv1D
     layers = [name for name, module in modules.items() if isinstance(module, kinds)]
-    for key, names, wanted in (("target_modules", layers, targets), ("modules_to_save", modules, saved)):
-        if wanted == "all-linear":
-            continue
-        # A text is a pattern of whole names; a list has the ends of names.
-        patterns = [wanted] if isinstance(wanted, str) else [rf"(.*\.)?{re.escape(end)}" for end in wanted]
-        texts = [wanted] if isinstance(wanted, str) else wanted
-        unknown = []
-        for text, pattern in zip(texts, map(re.compile, patterns), strict=True):
-            if not any(map(pattern.fullmatch, names)):
-                unknown.append(text)
+    for key, candidates in (("target_modules", layers), ("modules_to_save", list(modules))):
+        unknown = _list_unknown(names[key], candidates)
         if unknown:
-            layer_names = ", ".join(sorted({name.rpartition(".")[2] for name in layers}))
+            ends = {name.rpartition(".")[2] for name in layers}
+            layer_names = ", ".join(sorted(ends))
             raise RecipeError(
                 f"method.lora.{key}: the base has no layer {', '.join(unknown)}; it has {layer_names}; "
                 "target_modules: all-linear takes every linear one"
             )
+
+
+def _list_unknown(targets: str | Sequence[str], names: Sequence[str]) -> list[str]:
+    """List the targets that match no name: a text is a pattern of whole names, a list has the ends of names."""
+    if targets == "all-linear":
+        return []
+    patterns: dict[str, str] = {}
+    if isinstance(targets, str):
+        patterns[targets] = targets
+    else:
+        for end in targets:
+            patterns[end] = rf"(.*\.)?{re.escape(end)}"
+    unknown = []
+    for target, pattern in patterns.items():
+        if not any(map(re.compile(pattern).fullmatch, names)):
+            unknown.append(target)
+    return unknown
 
 
 def load_base_tokenizer(recipe: Recipe, rows: Sequence[Row], out: Path) -> PreTrainedTokenizerBase:
@@ -383,8 +400,9 @@ def build_base(
     examples = make_warming_examples(recipe, rows, chosen)
     warm = recipe.base.warm
     processes = join_processes(recipe.training)
+    shared = {key: getattr(recipe.training, key) for key in (*_SHARED, "gradient_checkpointing", "threads")}
     training = TrainingRecipe(
-        **{key: getattr(recipe.training, key) for key in (*_SHARED, "gradient_checkpointing", "threads")},
+        **shared,
         num_train_epochs=1.0,
         # A step covers this many examples however many processes share it.
         per_device_train_batch_size=max(1, warm.batch_size // processes.num_processes),
@@ -400,6 +418,7 @@ def build_base(
         job = Fit(training=training, method=MethodRecipe(name="full"), folder=partial, label="warming the base")
         fit(create_model(recipe, chosen), chosen, examples, job).save(partial)
         if is_first:
-            write_json(partial / _DONE, {"hash": build_hash(recipe, rows), "examples": len(examples)})
+            facts = {"hash": build_hash(recipe, rows), "examples": len(examples)}
+            write_json(partial / _DONE, facts)
     processes.wait_for_everyone()
     return folder

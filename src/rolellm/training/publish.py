@@ -10,14 +10,14 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib import resources
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import yaml
 
@@ -53,21 +53,6 @@ _TOKENIZER = (
     *("tokenizer*", "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"),
     *("vocab*", "merges.txt", "*.model"),
 )
-# What the card and the staging read of a manifest, besides its recipe and `trained_on`.
-_SHAPE: Final = {
-    "recipe": dict,
-    "recipe_hash": str,
-    "method": str,
-    "processes": int,
-    "files": dict,
-    "versions": {"rolellm": str},
-    "base": {"kind": str, "name": str, "model": str | None, "revision": str | None, "files": dict},
-    "prompt": {"profile": str | None, "system_templates": dict},
-    "data": dict.fromkeys(("config", "split", "fingerprint"), str)
-    | dict.fromkeys(("rows", "examples", "tokens_trained"), int),
-    "result": {"steps": int, "first_loss": float | int, "last_loss": float | int},
-    "seconds": {"training": float | int},
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +79,9 @@ class FinishedRun:
     def on_rolebench(self) -> bool:
         """True if it was trained on rows of RoleBench, not of the sample, a release of one's own or another dataset."""
         data = self.manifest["data"]
-        return not data.get("own") and data["config"] not in (SAMPLE, SAMPLE + ANONYMOUS, "dataset")
+        if data.get("own"):
+            return False
+        return data["config"] not in (SAMPLE, SAMPLE + ANONYMOUS, "dataset")
 
     @property
     def languages(self) -> list[Language]:
@@ -133,7 +120,8 @@ def push(
         HubError: When publishing fails; what was on the Hub before is unchanged.
     """
     require("transformers", extra="train")
-    chosen, folder = read(PushOptions, options), Path(getattr(run, "out", run))
+    chosen = read(PushOptions, options)
+    folder = Path(getattr(run, "out", run))
     check_push(repo, chosen)
     finished = _read_finished_run(folder, merge, base_model)
     if license is None:
@@ -227,10 +215,11 @@ def _find_base_folder(run: FinishedRun, *, weights: bool) -> Path:
             f"the base of {run.folder} was in {folder}, and is not there now; put it back to merge with it"
         )
     if weights:
-        hashes = hash_model_files(folder)
-        changed = [name for name, expected in base["files"].items() if hashes.get(name) != expected]
+        current = set(hash_model_files(folder).items())
+        changed = sorted(base["files"].items() - current)
         if changed:
-            raise ModelError(f"{folder} is not the base that was tuned: {', '.join(changed)} changed since")
+            names = ", ".join(name for name, _ in changed)
+            raise ModelError(f"{folder} is not the base that was tuned: {names} changed since")
     return folder
 
 
@@ -264,20 +253,20 @@ def _write_manifest(run: FinishedRun, staged: Path) -> dict[str, Any]:
 
     ``trained_on`` stays, because a score has to be able to tell test rows that were trained on.
     """
-    values = {key: value for key, value in run.manifest.items() if key not in ("recipe", "trained_on", "files")}
     trained_on = TrainedOn.from_dict(run.manifest["trained_on"])
     if run.form != "adapter":
         # What the base was tuned on before, where it is at hand and a model of ours.
         with suppress(ModelError):
             trained_on |= read_trained_on(str(_find_base_folder(run, weights=False)))
     adapter = run.manifest["files"].get(ADAPTER[1])
-    manifest = {
-        **strip_folders(values),
-        "recipe": _strip_recipe(run.manifest["recipe"]),
-        "trained_on": trained_on.to_dict(),
-        "published": {"form": run.form, "base_model": run.base, "adapter": adapter},
-        "files": hash_model_files(staged),
-    }
+    values = dict(run.manifest)
+    recipe = _strip_recipe(values.pop("recipe"))
+    del values["trained_on"], values["files"]
+    manifest: dict[str, Any] = strip_folders(values)
+    manifest["recipe"] = recipe
+    manifest["trained_on"] = trained_on.to_dict()
+    manifest["published"] = {"form": run.form, "base_model": run.base, "adapter": adapter}
+    manifest["files"] = hash_model_files(staged)
     write_json(staged / MANIFEST, manifest)
     return manifest
 
@@ -305,38 +294,30 @@ def _read_finished_run(run: Path, merge: bool, base_model: str | None) -> Finish
         raise ModelError(f"{run} holds no finished run: it has no {MANIFEST}, which training writes last")
     manifest = _read_manifest(file)
     for name, expected in track_progress(manifest["files"].items(), "checking the run", "files"):
-        if not (run / name).is_file() or hash_file(run / name) != expected:
-            raise ModelError(f"{run / name} is not as training left it; its hash is in {MANIFEST}")
-    base, revision = manifest["base"].get("model"), manifest["base"].get("revision")
+        path = run / name
+        if not path.is_file() or hash_file(path) != expected:
+            raise ModelError(f"{path} is not as training left it; its hash is in {MANIFEST}")
+    base = manifest["base"].get("model")
+    revision = manifest["base"].get("revision")
     if base_model is not None and base_model != base:
         check_repo(base_model)
         base, revision = base_model, None
-    form = _choose_form(run, (run / ADAPTER[0]).is_file(), merge, base)
+    is_adapter = (run / ADAPTER[0]).is_file()
+    form = _choose_form(run, is_adapter, merge, base)
     return FinishedRun(run, manifest, form, base, revision)
 
 
 def _read_manifest(file: Path) -> dict[str, Any]:
-    """A manifest that holds all that is published of it, each value of its type."""
+    """A manifest with its recipe as it is read today."""
     if read_manifest(file) is None:
         raise ModelError(f"{file} is not a manifest of `rolellm train`")
-    manifest: dict[str, Any] = json.loads(file.read_text(encoding="utf-8"))
-    odd = next(_find_mismatches(manifest, _SHAPE), None)
-    if odd is not None:
-        raise ModelError(f"{file}: {odd} is not what `rolellm train` wrote there; restore the file")
+    manifest = read_json(file)
     try:
         recipe = read(Recipe, manifest["recipe"])
-    except SettingsError as error:
+    except (SettingsError, KeyError) as error:
         raise ModelError(f"{file}: its recipe cannot be read ({error}); restore the file") from error
-    return {**manifest, "recipe": recipe.to_dict()}
-
-
-def _find_mismatches(value: Any, shape: Any, dotted: str = "") -> Iterator[str]:
-    """The dotted names of values that are missing or of another type."""
-    if isinstance(shape, dict) and isinstance(value, dict):
-        for key, inner in shape.items():
-            yield from _find_mismatches(value.get(key), inner, f"{dotted}.{key}" if dotted else key)
-    elif isinstance(shape, dict) or isinstance(value, bool) or not isinstance(value, shape):
-        yield dotted
+    manifest["recipe"] = recipe.to_dict()
+    return manifest
 
 
 def _check_license(name: str | None) -> str:
@@ -377,7 +358,7 @@ def _list_notes(report: ScoreReport) -> list[str]:
     if report.contamination is None:
         notes.append("whether its rows were trained on was not recorded")
     elif report.contamination.get("contaminated"):
-        notes.append(f"{report.contamination['contaminated']} of {report.contamination['rows']} rows were trained on")
+        notes.append("{contaminated} of {rows} rows were trained on".format(**report.contamination))
     # Not their text: some of them name files, which mean nothing elsewhere.
     if report.warnings:
         notes.append(f"scoring gave {format_count(len(report.warnings), 'warning')}")
@@ -403,11 +384,10 @@ def _write_hub_results(reports: Sequence[ScoreReport], staged: Path) -> None:
     """
     from huggingface_hub import EvalResultEntry, eval_result_entries_to_yaml
 
-    on_hub = {name for name in CONFIGS if name != SAMPLE and not get_config(name).anonymous}
     entries = []
     for report in reports:
         config = report.options.config
-        if config not in on_hub or report.is_own:
+        if report.is_own or config not in CONFIGS or config == SAMPLE or get_config(config).anonymous:
             continue
         notes = "; ".join(_list_notes(report))
         for name, score in report.metrics.items():
@@ -444,25 +424,27 @@ def render_model_card(
     environment.filters["quoted"] = lambda text: Markdown(repr(text))
     environment.filters["json"] = partial(json.dumps, ensure_ascii=False)
     environment.filters["percent"] = lambda share: f"{100 * share:.1f}"
-    template = environment.from_string(
-        resources.files("rolellm.training").joinpath("model_card.md.jinja").read_text(encoding="utf-8")
-    )
+    file = resources.files("rolellm.training").joinpath("model_card.md.jinja")
+    template = environment.from_string(file.read_text(encoding="utf-8"))
     turns = [{"role": "system", "content": "{system instruction}"}, {"role": "user", "content": "{question}"}]
     end = find_end_token(tokenizer)
     language = next(iter(systems), run.languages[0])
+    prompt = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+    end_token = str(tokenizer.convert_ids_to_tokens(end))
+    table = _build_score_table(scores)
     body = template.render(
         run=run,
         repo=repo,
         license_id=license_id,
-        prompt=str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)),
+        prompt=prompt,
         end=end,
-        end_token=str(tokenizer.convert_ids_to_tokens(end)),
+        end_token=end_token,
         systems=systems,
         language=language,
         system=systems.get(language, "{role}\n{description}"),
         recipe=dict(iterate_leaves(run.manifest["recipe"])),
         scores=scores,
-        score_table=Markdown(_build_score_table(scores).to_markdown()),
+        score_table=Markdown(table.to_markdown()),
         list_notes=_list_notes,
     )
     return f"---\n{_render_front_matter(run, license_id)}\n---\n\n{body}"
@@ -475,23 +457,24 @@ def _build_score_table(reports: Iterable[ScoreReport]) -> Table:
         marks = [f"protocol {report.options.protocol}"]
         if report.is_own:
             marks.append("a release of one's own")
-        scores = map(report.leading.metrics.get, COLUMNS)
-        rows.append(TableRow((report.options.where,), tuple(scores), tuple(marks)))
+        scores = tuple(map(report.leading.metrics.get, COLUMNS))
+        rows.append(TableRow((report.options.where,), scores, tuple(marks)))
     return Table("Rouge-L", ("Data",), COLUMNS, tuple(rows))
 
 
 def _render_front_matter(run: FinishedRun, license_id: str) -> str:
     from huggingface_hub import ModelCardData
 
-    is_adapter = run.form == "adapter"
-    relation = "adapter" if is_adapter else "finetune"
+    relation, library = "finetune", "transformers"
+    if run.form == "adapter":
+        relation, library = "adapter", "peft"
     tags = ["rolellm", "role-playing"]
     if run.manifest["method"] != "full":
         tags.append(run.manifest["method"])
     data = ModelCardData(
         language=list(map(str, run.languages)),
         license=license_id,
-        library_name="peft" if is_adapter else "transformers",
+        library_name=library,
         pipeline_tag="text-generation",
         base_model=run.base,
         datasets=[REPO_ID] if run.on_rolebench else None,

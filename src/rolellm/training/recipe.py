@@ -68,7 +68,9 @@ class DataRecipe:
     Attributes:
         source: ``rolebench``: questions and replies; ``script``: the roles' own lines, after the lines before them (the
             paper's baseline LLaMA-script); ``dataset``: the train_dataset given to rolellm.train.
-        path: With ``source: dataset``, a JSON Lines or Parquet file in the place of train_dataset.
+        path: Rows of your own: a file or folder (JSON Lines, JSON, CSV, Parquet), or a data set on the Hub.
+        columns: Columns of your own rows that have other names than their form expects, such as ``prompt: question``.
+        skip_bad: Skip bad rows of your own, and count them.
         script_turns: With ``source: script``, maximum turns before the line to learn.
         config: Config of the dataset, or sample.
         split: Split of the dataset.
@@ -79,11 +81,13 @@ class DataRecipe:
         safety_prompts: With ``mix.safety``, a file of prompts (columns prompt and harmful) in the place of our own.
         max_rows: Use only the first N rows, after all other choices.
         replies: Train on all references of a row, or on the first.
-        held_out: With ``training.eval_strategy``, share of instructions held out for eval_loss.
+        held_out: Of your own rows, and with ``training.eval_strategy``, share of instructions held out for the loss.
     """
 
     source: Literal["rolebench", "script", "dataset"] = "rolebench"
-    path: Path | None = None
+    path: str | None = None
+    columns: dict[str, str] = Field(default_factory=dict)
+    skip_bad: bool = False
     script_turns: Count = 6
     config: str = "instruction-generalization-eng"
     split: str = "train"
@@ -293,7 +297,6 @@ class TrainingRecipe(_Section):
         audit_rewards: With ``trainer: grpo``, refuse rewards that a canary beats (`rolellm check reward`).
         shared_prefix: Compute the system instruction and question that replies share only once; same gradients.
         attention: With ``shared_prefix``, FlexAttention, SDPA in blocks, or the first of them that works here.
-        kernel_options: With ``shared_prefix``, options of FlexAttention's kernels.
         roles_per_step: With ``shared_prefix``, minimum groups of one role each in a step; more is closer to random.
         truncate_replies: Cut replies that are too long, instead of refusing their rows.
         group_by_length: Without ``shared_prefix``, batch replies of similar length.
@@ -318,7 +321,6 @@ class TrainingRecipe(_Section):
     gradient_accumulation_steps: Count = 1
     shared_prefix: bool = True
     attention: Literal["auto", "flex", "blocks"] = "auto"
-    kernel_options: dict[str, Any] = Field(default_factory=dict)
     roles_per_step: Count = 4
     max_length: int = Field(default=1024, gt=1)
     truncate_replies: bool = False

@@ -47,6 +47,8 @@ _ENGLISH_WORD: Final = re.compile(r"[^\W\d_]{5,}")
 _SENTENCE: Final = re.compile(r"[^.!?。！？…\n]+[.!?。！？…]+")
 #: Words of a sentence, at least, for a typical one.
 _SHORT: Final = 4
+#: What one voice is: a role in a language.
+Voice = tuple[Language, str]
 Words = tuple[str, ...]
 Rewards = npt.NDArray[np.float64]
 
@@ -59,8 +61,11 @@ def find_reward(reward: Any) -> Any:
     """
     if callable(reward):
         return reward
+    path = str(reward)
+    if "." not in path:
+        path = f"rolellm.rewards.{path}"
     try:
-        function = pkgutil.resolve_name(str(reward) if "." in str(reward) else f"rolellm.rewards.{reward}")
+        function = pkgutil.resolve_name(path)
     except (ImportError, AttributeError, ValueError) as error:
         raise RecipeError(f"training.reward_funcs: there is no {reward} ({error})") from error
     if not callable(function):
@@ -70,7 +75,9 @@ def find_reward(reward: Any) -> Any:
 
 def name_reward(reward: Any) -> str:
     """The dotted path of a function."""
-    return reward if isinstance(reward, str) else f"{reward.__module__}.{reward.__qualname__}"
+    if isinstance(reward, str):
+        return reward
+    return f"{reward.__module__}.{reward.__qualname__}"
 
 
 def take_rewards(training: dict[str, Any]) -> list[Any]:
@@ -78,16 +85,19 @@ def take_rewards(training: dict[str, Any]) -> list[Any]:
     rewards = training.pop("reward_funcs", None)
     if rewards is None:
         return []
-    rewards = [rewards] if callable(rewards) or isinstance(rewards, str) else list(rewards)
-    training["reward_funcs"] = [name_reward(reward) for reward in rewards]
+    if callable(rewards) or isinstance(rewards, str):
+        rewards = [rewards]
+    training["reward_funcs"] = list(map(name_reward, rewards))
     # Those of a recipe are for its own rewards.
     training.setdefault("reward_weights", None)
-    return rewards
+    return list(rewards)
 
 
 def learn_reward(reward: Any, rows: Sequence[Row]) -> Any:
     """The reward as it is after learning from rows; one without a method ``learn`` is itself."""
-    return reward.learn(rows) if hasattr(reward, "learn") else reward
+    if hasattr(reward, "learn"):
+        return reward.learn(rows)
+    return reward
 
 
 class RewardedReply(NamedTuple):
@@ -112,14 +122,15 @@ class RivalMaker:
     """
 
     def __init__(self, rows: Iterable[Row]) -> None:
-        self._by_question: dict[tuple[str, str], list[Row]] = defaultdict(list)
-        self._by_subset: dict[tuple[str, str], list[Row]] = defaultdict(list)
-        self._by_role: dict[tuple[str, str], list[str]] = defaultdict(list)
-        with_texts = [row for row in rows if any(map(str.strip, row.references))]
+        self._by_question = defaultdict[Voice, list[Row]](list)
+        self._by_subset = defaultdict[Voice, list[Row]](list)
+        self._by_role = defaultdict[Voice, list[str]](list)
+        with_texts = list(filter(_list_texts, rows))
         for row in with_texts:
-            self._by_question[row.language, fold(row.question)].append(row)
+            question = fold(row.question)
+            self._by_question[row.language, question].append(row)
             self._by_subset[row.language, row.subset].append(row)
-            self._by_role[row.language, row.role] += row.references
+            self._by_role[row.language, row.role].extend(row.references)
         self._typical = find_typical_sentences(with_texts)
 
     def make_group(self, row: Row) -> list[RewardedReply]:
@@ -128,15 +139,18 @@ class RivalMaker:
         The own reply is one of several references, which the reward then does not see; else RoleGPT's, where the row
         has it; else the only reference.
         """
-        texts = [text for text in dict.fromkeys(row.references) if text.strip()]
+        texts = _list_texts(row)
         if not texts:
             return []
         draw = random.Random(row.id)
-        own = draw.choice(texts) if len(texts) > 1 else row.rolegpt or texts[0]
+        own = row.rolegpt or texts[0]
+        if len(texts) > 1:
+            own = draw.choice(texts)
         unseen = tuple(text for text in texts if text != own)
         shown = replace(row, references=unseen or (own,), rolegpt=None)
+        voice = (row.language, row.role)
+        own_texts = self._by_role[voice] or texts
         other_role = self._draw_other_role(row, draw)
-        own_texts = self._by_role[row.language, row.role] or texts
         ten_in_one = "\n".join(draw.choices(own_texts, k=_LONGER))
         off_topic = [text for text in own_texts if text not in row.references]
         rivals = {
@@ -146,41 +160,55 @@ class RivalMaker:
             "stuffing": _list_keywords(shown),
             "long": ten_in_one,
             "off_topic": draw.choice(off_topic or [""]),
-            "sandwich": _put_between(self._typical[row.language, row.role], row),
+            "sandwich": _put_between(self._typical[voice], row),
             "other_role": other_role,
             "damaged": _damage(own, other_role, row),
         }
         group = [RewardedReply(shown, OWN, own), RewardedReply(shown, "empty", "")]
         for kind, text in rivals.items():
-            if text.strip() and text.strip() != own.strip():
+            if text.strip() not in ("", own.strip()):
                 group.append(RewardedReply(shown, kind, text))
         return group
 
     def _draw_other_role(self, row: Row, draw: random.Random) -> str:
         """Draw another role's reply, to the same question if there is one; empty where there is no other role."""
-        for rows in (self._by_question[row.language, fold(row.question)], self._by_subset[row.language, row.subset]):
+        same_question = self._by_question[row.language, fold(row.question)]
+        same_subset = self._by_subset[row.language, row.subset]
+        for rows in (same_question, same_subset):
             of_others = [rival for rival in rows if rival.role != row.role]
             if of_others:
-                return draw.choice(draw.choice(of_others).references)
+                rival = draw.choice(of_others)
+                return draw.choice(rival.references)
         return ""
 
 
-def find_typical_sentences(rows: Iterable[Row]) -> dict[tuple[Language, str], list[str]]:
+def _list_texts(row: Row) -> list[str]:
+    """The references of a row that say something, each once."""
+    return [text for text in dict.fromkeys(row.references) if text.strip()]
+
+
+def find_typical_sentences(rows: Iterable[Row]) -> Mapping[Voice, list[str]]:
     """Sort the sentences of each role, those first whose words are its own: said often by it, and seldom by others."""
-    words: dict[tuple[Language, str], dict[str, set[Words]]] = defaultdict(dict)
+    words = defaultdict[Voice, dict[str, set[Words]]](dict)
     for row in rows:
         length = 1 if row.language == "en" else 2
-        for sentence in _SENTENCE.findall("\n".join(row.references)):
-            words[row.language, row.role][sentence.strip()] = set(list_word_runs(sentence, length))
-    counts = {voice: Counter(chain.from_iterable(sentences.values())) for voice, sentences in words.items()}
+        of_voice = words[row.language, row.role]
+        text = "\n".join(row.references)
+        for sentence in _SENTENCE.findall(text):
+            runs = list_word_runs(sentence, length)
+            of_voice[sentence.strip()] = set(runs)
+    counts: dict[Voice, Counter[Words]] = {}
+    for voice, sentences in words.items():
+        counts[voice] = Counter(chain.from_iterable(sentences.values()))
     totals = sum(counts.values(), Counter[Words]())
-    typical = defaultdict[tuple[Language, str], list[str]](list)
+    typical = defaultdict[Voice, list[str]](list)
     for voice, sentences in words.items():
         marks = {}
         for sentence, own in sentences.items():
-            weights = sorted(counts[voice][word] ** 2 / totals[word] for word in own)
+            weights = [counts[voice][word] ** 2 / totals[word] for word in own]
             # A cry of a word or two would win by one word.
-            marks[sentence] = sum(weights) / max(len(own), _SHORT)
+            length = max(len(own), _SHORT)
+            marks[sentence] = math.fsum(weights) / length
         typical[voice] = sorted(marks, key=marks.__getitem__, reverse=True)
     return typical
 
@@ -188,48 +216,57 @@ def find_typical_sentences(rows: Iterable[Row]) -> dict[tuple[Language, str], li
 def _put_between(sentences: Iterable[str], row: Row) -> str:
     """The row's question between the first two sentences that are not in its references; empty without two."""
     references = "\n".join(row.references)
-    two = list(islice((sentence for sentence in sentences if sentence not in references), 2))
-    return f" {row.question} ".join(two) if len(two) == 2 else ""
+    unused = (sentence for sentence in sentences if sentence not in references)
+    ends = list(islice(unused, 2))
+    if len(ends) < 2:
+        return ""
+    return f" {row.question} ".join(ends)
 
 
 def _load_null_model(row: Row) -> str:
-    return str(read_packaged_yaml("rolellm.models.prompts", "null_model.yaml")[row.language])
+    replies = read_packaged_yaml("rolellm.models.prompts", "null_model.yaml")
+    return str(replies[row.language])
 
 
 def _split_keywords(text: str, row: Row) -> list[str]:
-    if row.language == "zh":
-        return [word for word in load_chinese_tokenizer()(text) if len(word) > 1 and FUNCTION_HAN.isdisjoint(word)]
-    return _ENGLISH_WORD.findall(text)
+    if row.language == "en":
+        return _ENGLISH_WORD.findall(text)
+    words = load_chinese_tokenizer()(text)
+    return [word for word in words if len(word) > 1 and FUNCTION_HAN.isdisjoint(word)]
 
 
 def _list_keywords(row: Row) -> str:
     """All keywords of what a reward sees of a row, each once, in order, after the role's name."""
-    text = "\n".join((*row.references, row.raw_reference or ""))
-    keywords = dict.fromkeys(_split_keywords(text, row))
+    texts = [*row.references, row.raw_reference or ""]
+    keywords = dict.fromkeys(_split_keywords("\n".join(texts), row))
     separator = " " if row.language == "en" else "，"
     return separator.join([row.role, *keywords])
 
 
 def _damage(text: str, source: str, row: Row) -> str:
     """The text with every second keyword replaced by one of another reply; empty where there are too few."""
-    replaced = list(dict.fromkeys(_split_keywords(text, row)))[::2]
+    keywords = list(dict.fromkeys(_split_keywords(text, row)))
     wrong = _split_keywords(source, row)
-    if len(replaced) < 2 or not wrong:
+    if len(keywords) < 3 or not wrong:
         return ""
-    changes = dict(zip(replaced, cycle(wrong), strict=False))
+    changes = dict(zip(keywords[::2], cycle(wrong), strict=False))
     longest_first = sorted(changes, key=len, reverse=True)
-    return re.sub("|".join(map(re.escape, longest_first)), lambda hit: changes[hit[0]], text)
+    pattern = "|".join(map(re.escape, longest_first))
+    return re.sub(pattern, lambda hit: changes[hit[0]], text)
 
 
 def call_reward(reward: Any, candidates: Sequence[RewardedReply]) -> list[float]:
     """Reward replies as TRL's trainer does; what a reward does not apply to is not a number."""
-    columns: dict[str, list[Any]] = {}
-    for name in ("role", "language", "subset", "question", "raw_reference", "role_description"):
-        columns[name] = [getattr(candidate.row, name) for candidate in candidates]
-    columns["references"] = [list(candidate.row.references) for candidate in candidates]
-    columns["prompts"] = [[{"role": "user", "content": text}] for text in columns["question"]]
-    columns["completions"] = [[{"role": "assistant", "content": candidate.text}] for candidate in candidates]
-    values = reward(completion_ids=[[]] * len(candidates), **columns)
+    columns = defaultdict[str, list[Any]](list)
+    for candidate in candidates:
+        row = candidate.row
+        for name in ("role", "language", "subset", "question", "raw_reference", "role_description"):
+            columns[name].append(getattr(row, name))
+        columns["references"].append(list(row.references))
+        columns["prompts"].append([{"role": "user", "content": row.question}])
+        columns["completions"].append([{"role": "assistant", "content": candidate.text}])
+        columns["completion_ids"].append([])
+    values = reward(**columns)
     if inspect.isawaitable(values):
         # In a thread of its own: this one may run a loop already, as a notebook's does.
         with ThreadPoolExecutor(1) as pool:
@@ -256,7 +293,8 @@ class RewardAudit:
     @property
     def held_out(self) -> int:
         """The number of rows whose own reply is not among the references that rewards see."""
-        return sum(group[0].text not in group[0].row.references for group in self.groups)
+        own = [group[0] for group in self.groups]
+        return sum(candidate.text not in candidate.row.references for candidate in own)
 
     @property
     def decisive(self) -> str:
@@ -267,10 +305,10 @@ class RewardAudit:
         """For each row with such a rival: 1 where it loses to the own reply, 0.5 for a tie, 0 where it wins."""
         results = []
         for group, values in zip(self.groups, self.rewards[name], strict=True):
-            for candidate, value in zip(group, values, strict=True):
-                lead = values[0] - value
-                if candidate.kind == kind and not np.isnan(lead):
-                    results.append((1 + float(np.sign(round(lead, 9)))) / 2)
+            leads = np.round(values[0] - values, 9)
+            for candidate, lead in zip(group, leads.tolist(), strict=True):
+                if candidate.kind == kind and not math.isnan(lead):
+                    results.append(float(np.heaviside(lead, 0.5)))
         return results
 
 
@@ -291,28 +329,37 @@ def audit_rewards(
         weights: As for TRL's trainer; a reward of weight 0 is only watched.
     """
     with_references = [row for row in rows if row.references]
-    drawn = sorted(with_references, key=lambda row: hash_json(["audit", row.id]))[:most]
+    with_references.sort(key=lambda row: hash_json(["audit", row.id]))
+    drawn = with_references[:most]
     questions = {fold(row.question) for row in drawn}
     rest = [row for row in rows if fold(row.question) not in questions]
     maker = RivalMaker(rows)
     groups = list(filter(None, map(maker.make_group, drawn)))
     candidates = list(chain.from_iterable(groups))
-    ends = np.cumsum(list(map(len, groups)))[:-1]
+    sizes = list(map(len, groups))
+    ends = np.cumsum(sizes)[:-1]
     values: dict[str, list[Rewards]] = {}
     for name, reward in rewards.items():
-        learned = learn_reward(reward, rest or list(rows))
-        values[name] = np.split(np.array(call_reward(learned, candidates)), ends)
+        learned = learn_reward(reward, rest or rows)
+        of_replies = np.array(call_reward(learned, candidates))
+        values[name] = np.split(of_replies, ends)
     if len(rewards) > 1:
-        weighed = zip(values.values(), weights or [1.0] * len(rewards), strict=True)
-        scaled = [[weight * _normalize(group) for group in of_groups] for of_groups, weight in weighed if weight]
-        values[TOGETHER] = list(map(_add, zip(*scaled, strict=True)))
+        trained = []
+        for of_groups, weight in zip(values.values(), weights or [1.0] * len(rewards), strict=True):
+            if weight:
+                trained.append([weight * _normalize(group) for group in of_groups])
+        values[TOGETHER] = list(map(_add, zip(*trained, strict=True)))
     return RewardAudit(groups, values)
 
 
 def find_beaten(audit: RewardAudit) -> list[str]:
     """The canaries that lose in fewer than half of the rows under the reward that training follows."""
-    results = {kind: audit.compare(audit.decisive, kind) for kind in CANARIES}
-    return [kind for kind, values in results.items() if 2 * values.count(1.0) < len(values)]
+    beaten = []
+    for kind in CANARIES:
+        results = audit.compare(audit.decisive, kind)
+        if 2 * results.count(1.0) < len(results):
+            beaten.append(kind)
+    return beaten
 
 
 def check_rewards(rewards: Mapping[str, Any], rows: Sequence[Row], weights: Sequence[float] | None) -> None:
@@ -322,14 +369,18 @@ def check_rewards(rewards: Mapping[str, Any], rows: Sequence[Row], weights: Sequ
         RecipeError: Names the canaries, and the ways out.
     """
     asks_model = any(map(is_async, rewards.values()))
-    audit = audit_rewards(rewards, rows, _ROWS_ASYNC if asks_model else _ROWS, weights)
+    most = _ROWS_ASYNC if asks_model else _ROWS
+    audit = audit_rewards(rewards, rows, most, weights)
     canaries = []
     for kind in find_beaten(audit):
         results = audit.compare(audit.decisive, kind)
-        canaries.append(f"{CANARIES[kind]} in {len(results) - results.count(1.0)} of {len(results)} rows")
+        count = len(results)
+        wins = count - results.count(1.0)
+        canaries.append(f"{CANARIES[kind]} in {wins} of {count} rows")
     if canaries:
+        names = " and ".join(rewards)
         raise RecipeError(
-            f"training.reward_funcs: what {' and '.join(rewards)} reward can be had without a good reply. Rewarded as "
+            f"training.reward_funcs: what {names} reward can be had without a good reply. Rewarded as "
             f"much as the role's own reply or more: {'; '.join(canaries)}. Combine other rewards (docs/training.md); "
             "`rolellm check reward` shows what each prefers, and training.audit_rewards: false trains all the same"
         )
@@ -352,7 +403,8 @@ def prepare_rewards(
     rows = [item for item in replies if isinstance(item, Row)]
     if not rows:
         return list(rewards)
-    if rewards and training.audit_rewards and is_new and any(row.references for row in rows):
+    has_references = any(row.references for row in rows)
+    if rewards and training.audit_rewards and is_new and has_references:
         named = dict(zip(map(name_reward, rewards), rewards, strict=True))
         check_rewards(named, rows, training.extra.get("reward_weights"))
     return [learn_reward(reward, rows) for reward in rewards]
@@ -368,7 +420,8 @@ def _normalize(values: Rewards) -> Rewards:
     finite = values[~np.isnan(values)]
     if len(finite) < 2:
         return np.full_like(values, np.nan)
-    scaled: Rewards = (values - finite.mean()) / (finite.std(ddof=1) + 1e-4)
+    spread = finite.std(ddof=1) + 1e-4
+    scaled: Rewards = (values - finite.mean()) / spread
     return scaled
 
 

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -23,7 +24,7 @@ from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Reply, Request, Sampling, UnacceptableError, accept_speech, convert_turns
 from rolellm.runs import Plan, Records, Round, Step, run_step
 from rolellm.training.recipe import DataRecipe, Recipe, TrainingRecipe
-from rolellm.training.rows import Ask, Conversation, Replies
+from rolellm.training.rows import Ask, Conversation
 
 #: Where in a run's folder the base's replies and their journal are.
 FOLDER: Final = "safety-mix"
@@ -52,20 +53,21 @@ class Answers:
     @property
     def mixed(self) -> list[Conversation]:
         """As many refusals as answers to look-alikes."""
-        return [chat for pair in zip(*self.kept.values(), strict=False) for chat in pair]
+        pairs = zip(*self.kept.values(), strict=False)
+        return list(chain.from_iterable(pairs))
 
     def __str__(self) -> str:
-        done = {"harmful": "harmful prompts, the base refused", "lookalikes": "harmless look-alikes, it answered"}
+        words = {"harmful": "harmful prompts, the base refused", "lookalikes": "harmless look-alikes, it answered"}
         clauses = []
-        for kind, words in done.items():
-            clause = f"of {self.asked[kind]:,} {words} {len(self.kept[kind]):,}"
+        for kind, description in words.items():
+            clause = f"of {self.asked[kind]:,} {description} {len(self.kept[kind]):,}"
             for reason, count in self.left_out[kind].items():
                 clause += f", {count:,}: {reason}"
             clauses.append(clause)
         return "; ".join(clauses)
 
 
-def make_prompts(recipe: Recipe, replies: Replies, ask: Ask) -> Chats:
+def make_prompts(recipe: Recipe, replies: Iterable[Row | Conversation], ask: Ask) -> Chats:
     """Put each prompt to each role, in the role's own prompt and language, in an order that the seed draws.
 
     Raises:
@@ -74,12 +76,14 @@ def make_prompts(recipe: Recipe, replies: Replies, ask: Ask) -> Chats:
         RecipeError: When there are no harmful prompts, or no look-alikes, in the language of a role.
     """
     file = recipe.data.safety_prompts
-    prompts = list(list_training_prompts() if file is None else read_prompts(str(file)))
+    prompts = list(read_prompts(str(file)) if file else list_training_prompts())
     voices: dict[Any, Row | Conversation] = {}
     for item in replies:
-        voice = (item.role, item.language) if isinstance(item, Row) else item.messages[0]["content"]
-        voices.setdefault(voice, item)
-    chats: dict[str, list[Conversation]] = {kind: [] for kind in KINDS.values()}
+        if isinstance(item, Row):
+            voices.setdefault((item.role, item.language), item)
+        else:
+            voices.setdefault(item.messages[0]["content"], item)
+    chats = _start_lists(KINDS.values())
     for item in voices.values():
         for prompt in prompts:
             if prompt.language != item.language:
@@ -87,8 +91,9 @@ def make_prompts(recipe: Recipe, replies: Replies, ask: Ask) -> Chats:
             if isinstance(item, Row):
                 messages = tuple(ask(replace(item, question=prompt.text)))
             else:
-                system = [turn for turn in item.messages[:1] if turn["role"] == "system"]
-                messages = (*system, {"role": "user", "content": prompt.text})
+                messages = ({"role": "user", "content": prompt.text},)
+                if item.messages[0]["role"] == "system":
+                    messages = (item.messages[0], *messages)
             kind = KINDS[prompt.harmful]
             row_id = f"safety/{kind}/{hash_json(messages)[:12]}"
             chats[kind].append(Conversation(row_id, messages, {}, role=item.role))
@@ -98,9 +103,14 @@ def make_prompts(recipe: Recipe, replies: Replies, ask: Ask) -> Chats:
             f"data.safety_prompts: {file or 'our prompts'} has no {' and no '.join(missing)} in the language of the "
             "roles; a mix needs harmful prompts and harmless look-alikes (columns prompt and harmful)"
         )
+    seed = recipe.training.seed
     for of_kind in chats.values():
-        of_kind.sort(key=lambda chat: hash_json([recipe.training.seed, chat.row_id]))
+        of_kind.sort(key=lambda chat: hash_json([seed, chat.row_id]))
     return chats
+
+
+def _start_lists(kinds: Iterable[str]) -> dict[str, list[Conversation]]:
+    return {kind: [] for kind in kinds}
 
 
 @dataclass(frozen=True)
@@ -122,26 +132,30 @@ class AnswerInRole(Step[Answers]):
 
     def preview(self) -> dict[str, Any]:
         """Give the number of prompts to ask at first, and the messages of the first one, by kind."""
-        return {
-            kind: {"prompts": min(self.count, len(chats)), "first": list(chats[0].messages)}
-            for kind, chats in self.prompts.items()
-        }
+        requests = {}
+        for kind, chats in self.prompts.items():
+            requests[kind] = {"prompts": min(self.count, len(chats)), "first": list(chats[0].messages)}
+        return requests
 
     def plan(self, llm: LLM) -> Plan[Answers]:
         """Ask, and make up for prompts without a reply of the wanted kind by others."""
         sampling = Sampling(seed=self.seed)
         asked = dict.fromkeys(self.prompts, 0)
-        kept: dict[str, list[Conversation]] = {kind: [] for kind in self.prompts}
+        kept = _start_lists(self.prompts)
         left_out: dict[str, Counter[str]] = {kind: Counter() for kind in self.prompts}
         for _ in range(_ROUNDS):
             batch: list[tuple[str, Conversation]] = []
             for kind, prompts in self.prompts.items():
-                more = prompts[asked[kind] : asked[kind] + self.count - len(kept[kind])]
+                start, missing = asked[kind], self.count - len(kept[kind])
+                more = prompts[start : start + missing]
                 asked[kind] += len(more)
                 batch += [(kind, chat) for chat in more]
             if not batch:
                 break
-            requests = [Request(convert_turns(chat.messages), sampling, tag=chat.row_id) for _, chat in batch]
+            requests = []
+            for _, chat in batch:
+                messages = convert_turns(chat.messages)
+                requests.append(Request(messages, sampling, tag=chat.row_id))
             outcomes = yield Round(requests, _accept, label="asking the base in its roles")
             for (kind, chat), outcome in zip(batch, outcomes, strict=True):
                 if isinstance(outcome, Answer):
@@ -152,7 +166,8 @@ class AnswerInRole(Step[Answers]):
 
     def records(self, result: Answers) -> Records:
         """Return the replies that are mixed in."""
-        return {"replies.jsonl": [{"id": chat.row_id, "role": chat.role, **chat.to_row()} for chat in result.mixed]}
+        lines = [{"id": chat.row_id, "role": chat.role, **chat.to_row()} for chat in result.mixed]
+        return {"replies.jsonl": lines}
 
     def summarize(self, result: Answers) -> dict[str, Any]:
         """Return the counts."""
@@ -171,7 +186,7 @@ def _accept(request: Request, reply: Reply) -> str:
     return text
 
 
-def plan_answers(recipe: Recipe, replies: Replies, ask: Ask, count: int) -> AnswerInRole:
+def plan_answers(recipe: Recipe, replies: Iterable[Row | Conversation], ask: Ask, count: int) -> AnswerInRole:
     """Plan what to ask so that the base's replies are the share of training that the recipe asks for.
 
     Args:
@@ -181,8 +196,10 @@ def plan_answers(recipe: Recipe, replies: Replies, ask: Ask, count: int) -> Answ
         count: Replies that are trained on without these.
     """
     share = recipe.data.mix.safety
-    each = math.ceil(share / (1 - share) * count / len(KINDS))
-    return AnswerInRole(recipe.data, make_prompts(recipe, replies, ask), each, recipe.training.seed)
+    mixed = share / (1 - share) * count
+    each = math.ceil(mixed / len(KINDS))
+    prompts = make_prompts(recipe, replies, ask)
+    return AnswerInRole(recipe.data, prompts, each, recipe.training.seed)
 
 
 def answer_in_role(step: AnswerInRole, training: TrainingRecipe, base: Path, run: Path) -> Answers:
@@ -199,11 +216,13 @@ def answer_in_role(step: AnswerInRole, training: TrainingRecipe, base: Path, run
     Raises:
         RecipeError: When the base refuses no harmful prompt, or every look-alike: there is nothing to keep.
     """
+    device = "cpu" if training.on_cpu else "auto"
+    dtype = "bfloat16" if training.half_precision else "auto"
     llm = LLM(
         backend="local",
         model=str(base),
-        device="cpu" if training.on_cpu else "auto",
-        dtype="bfloat16" if training.half_precision else "auto",
+        device=device,
+        dtype=dtype,
         batch_size=_BATCH,
         max_attempts=_ATTEMPTS,
     )

@@ -10,7 +10,7 @@ from huggingface_hub import HfApi, snapshot_download
 
 from rolellm.core.errors import HubError, HubLoginError, HubUnreachableError, SettingsError
 from rolellm.data.hub import Pushed, PushOptions, check_repo, push_folder
-from rolellm.data.hub.readme import BEGIN, END
+from rolellm.data.hub.readme import BEGIN
 
 # The client's own way of sending large files.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")
@@ -116,11 +116,8 @@ def test_a_branch_is_made_and_main_is_left_alone(us: Publisher) -> None:
     ("point", "error", "kind", "words"),
     [
         pytest.param("lfs_batch", 403, HubLoginError, "may not write to me/thing", id="lfs-batch-403"),
-        pytest.param("info", 401, HubLoginError, "hf auth login", id="info-401"),
         pytest.param("lfs_upload", None, HubUnreachableError, "run the same command again", id="lfs-upload-dropped"),
         pytest.param("commit", 409, HubError, "changed while this was published", id="commit-409"),
-        pytest.param("commit", 500, HubUnreachableError, "before is unchanged", id="commit-500"),
-        pytest.param("commit", 422, HubError, "422: down for tests", id="commit-422"),
     ],
 )
 def test_what_does_not_pass_leaves_what_was_there(
@@ -138,12 +135,11 @@ def test_what_does_not_pass_leaves_what_was_there(
     assert us.push().changed and "config.json" not in us.held()
 
 
-@pytest.mark.parametrize("error", [400, 401, 500])
-def test_a_token_that_the_hub_echoes_is_not_shown(error: int, us: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_token_that_the_hub_echoes_is_not_shown(us: Publisher, monkeypatch: pytest.MonkeyPatch) -> None:
     token = "hf_Zq81vXw0LmT4cR7yPd2NhK9bQeWuJs"
     monkeypatch.setenv("HF_TOKEN", token)
     us.hub.said = f"your headers were Authorization: Bearer {token}"
-    us.hub.fail("info", error, times=EVER)
+    us.hub.fail("info", 400, times=EVER)
     with pytest.raises(HubError, match="your headers were") as raised:
         us.push()
     shown = "".join(traceback.format_exception(raised.value))
@@ -154,11 +150,8 @@ def test_a_token_that_the_hub_echoes_is_not_shown(error: int, us: Publisher, mon
     ("name", "content", "words"),
     [
         pytest.param("README.md", b"---\na: [1\n---\n", "cannot be read", id="bad-yaml"),
-        pytest.param("README.md", b"---\n- a\n---\n", "cannot be read", id="a-list"),
         pytest.param("README.md", b"\xff\xfe", "cannot be read", id="not-utf-8"),
         pytest.param("README.md", f"{BEGIN}\nhm".encode(), "restore the pair", id="begin-alone"),
-        pytest.param("README.md", f"{END}\n{BEGIN}".encode(), "restore the pair", id="wrong-order"),
-        pytest.param("README.md", f"{BEGIN}\n{BEGIN}\n{END}".encode(), "restore the pair", id="two-begins"),
         pytest.param(".rolellm.json", b"[]", "not what rolellm wrote", id="another-record"),
     ],
 )
@@ -192,10 +185,3 @@ def test_what_cannot_be_pushed_asks_nothing(us: Publisher, tmp_path: Path, monke
     with pytest.raises(HubLoginError, match=r"hf auth login.*HF_TOKEN"):
         us.push()
     assert us.hub.asked == []
-
-
-def test_bad_metadata_is_refused_by_the_hub_before_anything_is_committed(us: Publisher) -> None:
-    (us.folder / "README.md").write_text("---\nlicense: ''\n---\n")
-    with pytest.raises(HubError, match="not allowed to be empty"):
-        us.push()
-    assert len(us.commits()) == 1

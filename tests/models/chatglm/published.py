@@ -85,8 +85,7 @@ def random_tensors(config: dict[str, Any], dtype: torch.dtype = torch.float32) -
 
     hidden, inner, vocabulary = (config[key] for key in ("hidden_size", "ffn_hidden_size", "padded_vocab_size"))
     queries = config["num_attention_heads"] * config["kv_channels"]
-    groups = config["multi_query_group_num"] if config["multi_query_attention"] else config["num_attention_heads"]
-    fused = queries + 2 * groups * config["kv_channels"]
+    fused = queries + 2 * config["multi_query_group_num"] * config["kv_channels"]
     tensors = {
         "transformer.embedding.word_embeddings.weight": normal(vocabulary, hidden),
         "transformer.rotary_pos_emb.inv_freq": normal(config["kv_channels"] // 4),

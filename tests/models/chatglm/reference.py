@@ -32,16 +32,11 @@ class ReferenceModel:
         self.heads: int = config["num_attention_heads"]
         self.head_dim: int = config["kv_channels"]
 
-    def logits(self, ids: Tensor, keep: Tensor | None = None) -> Tensor:
-        """``(batch, length)`` token ids and a mask of real tokens → ``(batch, length, vocabulary)``.
-
-        Positions count the real tokens, as the original tokenizer's padding makes them.
-        """
-        keep = torch.ones_like(ids) if keep is None else keep
-        turns = self._turns((keep.cumsum(-1) - 1).clamp(min=0))
+    def logits(self, ids: Tensor) -> Tensor:
+        """``(batch, length)`` token ids → ``(batch, length, vocabulary)``."""
         length = ids.shape[1]
-        visible = torch.ones(length, length, dtype=torch.bool).tril() & keep.bool()[:, None, None, :]
-        visible = visible | torch.eye(length, dtype=torch.bool)  # A padded query must see something.
+        turns = self._turns(torch.arange(length)[None])
+        visible = torch.ones(length, length, dtype=torch.bool).tril()
         stream = self.tensors["transformer.embedding.word_embeddings.weight"][ids]
         for layer in range(self.config["num_layers"]):
             stream = self._block(f"transformer.encoder.layers.{layer}.", stream, turns, visible)
@@ -79,13 +74,9 @@ class ReferenceModel:
         fused = normed @ self.tensors[prefix + "query_key_value.weight"].T
         bias = self.tensors.get(prefix + "query_key_value.bias")
         fused = fused if bias is None else fused + bias
-        if self.config["multi_query_attention"]:
-            groups = self.config["multi_query_group_num"]
-            by_head = fused.view(batch, length, self.heads + 2 * groups, self.head_dim)
-            query, key, value = by_head.split([self.heads, groups, groups], dim=2)
-        else:
-            groups = self.heads
-            query, key, value = fused.view(batch, length, self.heads, 3, self.head_dim).unbind(3)
+        groups = self.config["multi_query_group_num"]
+        by_head = fused.view(batch, length, self.heads + 2 * groups, self.head_dim)
+        query, key, value = by_head.split([self.heads, groups, groups], dim=2)
         group_of = torch.arange(self.heads) // (self.heads // groups)
         query, key = self._turn(query, turns), self._turn(key, turns)[:, :, group_of]
         scores = torch.einsum("bqhd,bkhd->bhqk", query, key) / self.head_dim**0.5

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import ModelError, RoleLLMError, SettingsError
+from rolellm.core.errors import ModelError
 from rolellm.models.chatglm.convert import convert_chatglm
 from rolellm.models.local_model import Decoding, LocalModel
 
@@ -56,41 +56,6 @@ def test_it_answers_through_generate_as_the_original_would(
         text = model.tokenizer.decode(expected[: len(expected) - ended], skip_special_tokens=True)
         assert reply.text == text.strip()
         assert (reply.new_tokens, reply.finish) == (len(expected), "stop" if ended else "length")
-
-
-def test_an_empty_folder_is_taken_and_a_full_one_is_not(published: Publish, tmp_path: Path) -> None:
-    src = published()
-    (tmp_path / "native").mkdir()
-    convert_chatglm(src, tmp_path / "native")
-    before = {file: file.read_bytes() for file in (tmp_path / "native").iterdir()}
-    with pytest.raises(SettingsError, match="is not empty; give a new folder"):
-        convert_chatglm(src, tmp_path / "native")
-    assert {file: file.read_bytes() for file in (tmp_path / "native").iterdir()} == before
-
-
-def test_places_and_options_that_cannot_be(published: Publish, tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    src = published()
-    refusals: list[tuple[Path, Path, Any, str]] = [
-        (tmp_path / "nowhere", tmp_path / "native", {}, "no folder at .*nowhere"),
-        (src, tmp_path / "file", {}, "is a file"),
-        (src, tmp_path / "file" / "native", {}, "cannot be written"),
-        (src, tmp_path / "native", {"dtype": "int8"}, "unknown .*; known: "),
-        (src, tmp_path / "native", {"family": "chatglm"}, "unknown .*; known: "),
-    ]
-    for source, target, options, message in refusals:
-        with pytest.raises(RoleLLMError, match=message):
-            convert_chatglm(source, target, **options)
-
-
-@pytest.mark.parametrize("broken", ["pytorch_model-00002-of-00002.bin", "model-00002-of-00002.safetensors"])
-def test_a_conversion_that_fails_half_way_leaves_nothing(published: Publish, tmp_path: Path, broken: str) -> None:
-    src = published(form="bin" if broken.endswith("bin") else "safetensors")
-    torn = (src / broken).read_bytes()
-    (src / broken).write_bytes(torn[: len(torn) // 2])
-    with pytest.raises(ModelError, match=broken):
-        convert_chatglm(src, tmp_path / "native")
-    assert [file.name for file in tmp_path.iterdir()] == ["published"]
 
 
 def test_a_native_layout_that_changed_is_refused(

@@ -7,11 +7,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolellm.core.errors import ModelError
-from rolellm.models.chatglm.convert import convert_chatglm
 from rolellm.models.chatglm.tokenizer import compare_tokenizers, convert_tokenizer, find_stop_tokens
 
-from .conftest import Publish
 from .published import CORPUS, tokenizer_bytes
 from .reference import ROLES, SPECIAL, ReferenceTokenizer
 
@@ -61,19 +58,6 @@ def place(folder: Path, model: bytes) -> Path:
     return folder
 
 
-def edited(model: bytes, **changed: Any) -> bytes:
-    """A SentencePiece model with scores of text replaced, or one piece renamed."""
-    from sentencepiece import sentencepiece_model_pb2
-
-    proto = sentencepiece_model_pb2.ModelProto.FromString(model)
-    for number, piece in enumerate(proto.pieces):
-        if piece.type == 1:
-            piece.score = changed.get("score", piece.score)
-        piece.piece = changed.get("names", {}).get(number, piece.piece)
-    whole: bytes = proto.SerializeToString()
-    return whole
-
-
 @pytest.mark.parametrize(
     "options",
     [
@@ -103,42 +87,3 @@ def test_the_check_finds_nothing_where_there_is_nothing(tmp_path: Path, options:
 def test_the_check_finds_a_tokenizer_that_is_otherwise(tmp_path: Path, options: dict[str, Any], text: str) -> None:
     src = place(tmp_path / "src", tokenizer_bytes(tmp_path, **options))
     assert text in compare_tokenizers(src, convert_tokenizer(src, "chatglm2"))[1]
-
-
-def test_ties_are_refused_unless_allowed(published: Publish, pieces: bytes, tmp_path: Path) -> None:
-    """Of two merges of one score SentencePiece takes the left one; a fast tokenizer has an order of merges instead."""
-    src = place(published(), edited(pieces, score=-1.0))
-    with pytest.raises(ModelError, match=r"splits \d+ of 4445 texts differently .*--set allow_differences=true"):
-        convert_chatglm(src, tmp_path / "native")
-    made = convert_chatglm(src, tmp_path / "native", allow_differences=True)
-    assert made.tokenizer["differing"] > 0
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        pytest.param(
-            lambda folder, pieces: edited(pieces, names={590: "[gMASK]"}), "called like special", id="a piece"
-        ),
-        pytest.param(lambda folder, _: tokenizer_bytes(folder, eos_id=-1), "no end token; .* </s>", id="no end"),
-        pytest.param(
-            lambda folder, _: tokenizer_bytes(folder, kind="char", vocab_size=450),
-            "words or characters",
-            id="characters",
-        ),
-        pytest.param(lambda *_: b"IQ== 0\nIg== 1\nIw== 2\n", "is not a SentencePiece model", id="GLM-4"),
-    ],
-)
-def test_another_kind_of_model_is_refused(tmp_path: Path, pieces: bytes, make: Any, message: str) -> None:
-    src = tmp_path / "src"
-    src.mkdir()
-    with pytest.raises(ModelError, match="has no tokenizer"):
-        convert_tokenizer(src, "chatglm2")
-    with pytest.raises(ModelError, match=message):
-        convert_tokenizer(place(src, make(tmp_path, pieces)), "chatglm2")
-
-
-def test_a_tokenizer_of_another_model_is_refused(published: Publish, tmp_path: Path) -> None:
-    src = published(padded_vocab_size=604)
-    with pytest.raises(ModelError, match="makes 605 tokens and the embedding has 604 rows"):
-        convert_chatglm(src, tmp_path / "native")

@@ -10,13 +10,12 @@ fused projection is cut in three and all else is renamed, shard by shard.
 from __future__ import annotations
 
 import json
-import math
 import pickle
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 from rolellm.core.errors import DataError, ModelError, RecipeError, require
 from rolellm.core.files import fill_folder, write_json
@@ -30,8 +29,9 @@ if TYPE_CHECKING:
     from torch import Tensor
     from transformers import PreTrainedTokenizerFast
 
-DType = Literal["float16", "bfloat16", "float32"]
 Shards = Mapping[Path, Sequence[str]]
+# Published names, and the native ones of each with their shapes.
+Targets = Mapping[str, Mapping[str, tuple[int, ...]]]
 
 _INDEXES = ("model.safetensors.index.json", "pytorch_model.bin.index.json")
 _SINGLE = ("model.safetensors", "pytorch_model.bin")
@@ -63,8 +63,9 @@ _SIZES = {
     "padded_vocab_size": "vocab_size",
     "seq_length": "max_position_embeddings",
 }
-# The only value of each that GlmForCausalLM can follow, which is also what the configuration class takes by default.
-_ONLY: Mapping[str, bool] = {
+# The only value of each that GlmForCausalLM can follow and that is published.
+_ONLY: Final[Mapping[str, bool]] = {
+    "multi_query_attention": True,
     "rmsnorm": True,
     "post_layer_norm": True,
     "original_rope": True,
@@ -87,7 +88,7 @@ class Conversion(Result):
         parameters: How many.
         bytes: Of all weights.
         files: How many hold them.
-        tokenizer: Numbers of ``texts`` compared with SentencePiece's splitting, and of ``differing`` ones.
+        texts: How many both tokenizers split alike.
     """
 
     out: Path
@@ -96,35 +97,24 @@ class Conversion(Result):
     parameters: int
     bytes: int
     files: int
-    tokenizer: Mapping[str, int]
+    texts: int
 
     def remarks(self) -> tuple[str, str]:
         """Say what was written, and how the tokenizer compares."""
         weights = f"{self.parameters:,} parameters of {self.family} in {self.dtype}, {self.files} files: {self.out}"
-        comparison = "The tokenizer was compared with SentencePiece on {texts:,} texts: {differing} differ."
-        return weights, comparison.format(**self.tokenizer)
+        return weights, f"The tokenizer splits {self.texts:,} texts as SentencePiece does."
 
 
-def convert_chatglm(
-    src: str | Path,
-    dst: str | Path,
-    *,
-    dtype: DType | None = None,
-    family: Family | None = None,
-    allow_differences: bool = False,
-) -> Conversion:
+def convert_chatglm(src: str | Path, dst: str | Path) -> Conversion:
     """Turn a published checkpoint into a native `GlmForCausalLM` with a fast tokenizer; complete, or not at all.
 
     Args:
         src: A folder in the layout of THUDM/chatglm2-6b or THUDM/chatglm3-6b, with safetensors or ``.bin`` shards. Its
             Python files are not run.
         dst: The folder to make; it may be there when it is empty.
-        dtype: The weights' type; by default the checkpoint's own.
-        family: Which of the two it is; by default what the folder says.
-        allow_differences: Continue when the fast tokenizer splits some text differently from SentencePiece.
 
     Raises:
-        RecipeError: When ``dst`` is not an empty or a new folder, or ``dtype`` or ``family`` is unknown.
+        RecipeError: When ``dst`` is not an empty or a new folder.
         ModelError: When the checkpoint is of another kind, quantized, incomplete or broken; names what is wrong.
         MissingExtraError: Without the ``train`` extra.
     """
@@ -133,10 +123,6 @@ def convert_chatglm(
 
     source = Path(src)
     target = Path(dst)
-    for value, kind in ((dtype, DType), (family, Family)):
-        choices = get_args(kind)
-        if value is not None and value not in choices:
-            raise RecipeError(f"unknown {value!r}; known: {', '.join(choices)}")
     if not source.is_dir():
         raise ModelError(f"no folder at {source}; give the folder of a downloaded ChatGLM2 or ChatGLM3 checkpoint")
     if target.is_dir() and any(target.iterdir()):
@@ -144,19 +130,19 @@ def convert_chatglm(
     if target.exists() and not target.is_dir():
         raise RecipeError(f"{target} is a file; give a folder to make")
     # All that can be refused is refused before a byte is written.
-    model = read_config(source, family)
+    model = read_config(source)
     shards = find_shards(source)
     targets = _map_tensors(model)
     _check_names(shards, targets)
     tokenizer = convert_tokenizer(source, model.family)
-    comparison = _check_tokenizer(source, tokenizer, model, allow_differences)
+    texts = _check_tokenizer(source, tokenizer, model)
     try:
         with fill_folder(target) as partial:
-            weights = _convert_weights(shards, targets, model, partial, dtype)
+            weights = _convert_weights(shards, targets, partial)
             _save_rest(partial, source, model, tokenizer, weights["dtype"])
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{target} cannot be written: {error}") from error
-    return Conversion(target, model.family, **weights, tokenizer=comparison)
+    return Conversion(target, model.family, **weights, texts=texts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,17 +151,14 @@ class Published:
 
     Attributes:
         family: They differ in special tokens, in the chat's text form and in what ``rope_ratio`` does.
-        by_head: Whether the fused projection holds query, key and value head by head (without multi-query attention),
-            instead of all queries, then all keys, then all values.
         native: The same model in the arguments of ``GlmConfig``, without type and special tokens.
     """
 
     family: Family
-    by_head: bool
     native: dict[str, Any]
 
 
-def read_config(src: Path, family: Family | None = None) -> Published:
+def read_config(src: Path) -> Published:
     """Read ``config.json`` of a published checkpoint.
 
     A ``rope_ratio`` multiplies the base of the rotary angles in ChatGLM3 and divides the positions in ChatGLM2-32k,
@@ -183,7 +166,6 @@ def read_config(src: Path, family: Family | None = None) -> Published:
 
     Args:
         src: The checkpoint's folder.
-        family: Which family it is; by default what the folder says.
 
     Raises:
         ModelError: When there is none, when it is another architecture (ChatGLM-6B, GLM-4, an already native one), when
@@ -194,13 +176,10 @@ def read_config(src: Path, family: Family | None = None) -> Published:
     _check_config(config, path)
     sizes = {native: _get_positive(config, key, path) for key, native in _SIZES.items()}
     heads = sizes["num_attention_heads"]
-    groups = heads
-    is_shared = bool(config.get("multi_query_attention", False))
-    if is_shared:
-        groups = _get_positive(config, "multi_query_group_num", path)
+    groups = _get_positive(config, "multi_query_group_num", path)
     if heads % groups:
         raise ModelError(f"{path}: {heads} attention heads cannot be shared out over {groups} multi_query_group_num")
-    kind = family or _find_family(src, config)
+    kind = _find_family(src, config)
     ratio = float(config.get("rope_ratio") or 1)
     rope = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}
     if kind == "chatglm3":
@@ -215,7 +194,7 @@ def read_config(src: Path, family: Family | None = None) -> Published:
     native["rope_parameters"] = rope
     native["attention_bias"] = bool(config.get("add_qkv_bias"))
     native["tie_word_embeddings"] = False
-    return Published(kind, not is_shared, native)
+    return Published(kind, native)
 
 
 def _read_json(path: Path) -> dict[str, Any]:
@@ -282,7 +261,7 @@ def _find_family(src: Path, config: Mapping[str, Any]) -> Family:
         if family in names.lower():
             return family
     raise ModelError(
-        f"{src}: the folder does not say whether it is ChatGLM2 or ChatGLM3; add --set family={families[0]}"
+        f"{src}: the folder does not say whether it is ChatGLM2 or ChatGLM3; add the checkpoint's {code.name}"
     )
 
 
@@ -337,7 +316,7 @@ def load_shard(file: Path, names: Sequence[str] = ()) -> dict[str, Tensor]:
     return dict(tensors)
 
 
-def _map_tensors(model: Published) -> dict[str, dict[str, tuple[int, ...]]]:
+def _map_tensors(model: Published) -> Targets:
     """Map each published tensor to its native ones and their shapes, as the installed `transformers` expects them."""
     import torch
     from transformers import GlmConfig, GlmForCausalLM
@@ -376,32 +355,23 @@ def _check_names(shards: Shards, targets: Mapping[str, object]) -> None:
         raise ModelError(f"the checkpoint has tensors that have no place in GlmForCausalLM: {join_names(strange)}")
 
 
-def _convert_weights(
-    shards: Shards,
-    targets: Mapping[str, Mapping[str, tuple[int, ...]]],
-    model: Published,
-    out: Path,
-    dtype: DType | None,
-) -> dict[str, Any]:
+def _convert_weights(shards: Shards, targets: Targets, out: Path) -> dict[str, Any]:
     """Write each shard's tensors as a safetensors file, and an index; give their type, number, bytes and files.
 
-    Tensors are mapped from the shard and written from there; only a change of ``dtype`` copies them, a shard at a time.
+    Tensors are mapped from the shard and written from there, a shard at a time.
     """
-    import torch
     from safetensors.torch import save_file
 
     files: dict[str, str] = {}
-    types: dict[str, str] = {}
+    parameters = size = 0
+    kind = ""
     with open_bar("converting", len(targets), unit="tensors") as bar:
         for number, (shard, names) in enumerate(shards.items(), start=1):
-            tensors = dict(_convert_shard(shard, names, targets, model, dtype))
-            for name, tensor in tensors.items():
-                types.setdefault(str(tensor.dtype).removeprefix("torch."), name)
-            if len(types) > 1:
-                first, kind, *_ = types
-                raise ModelError(
-                    f"the checkpoint holds both {first} and {kind} ({types[kind]}); choose one: --set dtype={kind}"
-                )
+            tensors = dict(_convert_shard(shard, names, targets))
+            for tensor in tensors.values():
+                parameters += tensor.numel()
+                size += tensor.nbytes
+                kind = str(tensor.dtype).removeprefix("torch.")
             file = "model.safetensors"
             if len(shards) > 1:
                 file = f"model-{number:05}-of-{len(shards):05}.safetensors"
@@ -410,25 +380,15 @@ def _convert_weights(
             # Before the next shard's tensors are there, too.
             tensors.clear()
             bar.update(len(names))
-    type_name = next(iter(types))
-    shapes = [shape for native in targets.values() for shape in native.values()]
-    parameters = sum(map(math.prod, shapes))
-    size = parameters * getattr(torch, type_name).itemsize
     if len(shards) > 1:
         facts = {"total_parameters": parameters, "total_size": size}
         index = {"metadata": facts, "weight_map": dict(sorted(files.items()))}
         write_json(out / _INDEXES[0], index)
-    return {"dtype": type_name, "parameters": parameters, "bytes": size, "files": len(shards)}
+    return {"dtype": kind, "parameters": parameters, "bytes": size, "files": len(shards)}
 
 
-def _convert_shard(
-    file: Path,
-    names: Sequence[str],
-    targets: Mapping[str, Mapping[str, tuple[int, ...]]],
-    model: Published,
-    dtype: DType | None,
-) -> Iterator[tuple[str, Tensor]]:
-    """Give a shard's tensors under their native names, checked and in the type asked for."""
+def _convert_shard(file: Path, names: Sequence[str], targets: Targets) -> Iterator[tuple[str, Tensor]]:
+    """Give a shard's tensors under their native names, checked."""
     import torch
 
     tensors = load_shard(file, names)
@@ -446,20 +406,12 @@ def _convert_shard(
             raise ModelError(
                 f"{name} is of type {tensor.dtype}; expected float16, bfloat16 or float32 (quantized weights?)"
             )
-        if model.by_head and len(native) > 1:
-            # From head by head to all queries, then all keys, then all values.
-            heads = tensor.reshape(-1, 3, model.native["head_dim"], *shape[1:])
-            tensor = heads.transpose(0, 1).reshape(shape)
-        kind = getattr(torch, dtype) if dtype else tensor.dtype
-        parts = torch.split(tensor, rows)
-        for target, part in zip(native, parts, strict=True):
-            cast = part.to(kind).contiguous()
-            if kind == torch.float16 and part.dtype != kind and not cast.isfinite().all():
-                raise ModelError(f"{name} has numbers that float16 cannot hold; use bfloat16 or float32")
-            yield target, cast
+        for target, part in zip(native, torch.split(tensor, rows), strict=True):
+            yield target, part.contiguous()
 
 
-def _check_tokenizer(source: Path, tokenizer: PreTrainedTokenizerFast, model: Published, allow: bool) -> dict[str, int]:
+def _check_tokenizer(source: Path, tokenizer: PreTrainedTokenizerFast, model: Published) -> int:
+    """Check that a tokenizer fits the embedding and SentencePiece; give the number of texts that were compared."""
     rows = model.native["vocab_size"]
     if len(tokenizer) > rows:
         raise ModelError(
@@ -467,13 +419,13 @@ def _check_tokenizer(source: Path, tokenizer: PreTrainedTokenizerFast, model: Pu
             "belong together"
         )
     texts, differing = compare_tokenizers(source, tokenizer)
-    if differing and not allow:
+    if differing:
         sample = ", ".join(map(repr, differing[:3]))
         raise ModelError(
             f"the fast tokenizer splits {len(differing)} of {texts} texts differently from tokenizer.model, such as "
-            f"{sample}; to accept that, convert with --set allow_differences=true"
+            f"{sample}; it is not the tokenizer of ChatGLM2-6B or ChatGLM3-6B"
         )
-    return {"texts": texts, "differing": len(differing)}
+    return texts
 
 
 def _save_rest(partial: Path, source: Path, model: Published, tokenizer: PreTrainedTokenizerFast, dtype: str) -> None:
