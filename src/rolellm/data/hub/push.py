@@ -10,7 +10,7 @@ import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, cast
 
 from rolellm.core.errors import DataError, HubError, HubLoginError, HubUnreachableError, SettingsError
 from rolellm.core.files import write_json
@@ -196,7 +196,8 @@ def push_folder(folder: Path, repo: str, options: PushOptions | None = None) -> 
     sizes = {name: path.stat().st_size for name, path in files.items()}
     if chosen.dry_run:
         return Pushed(repo, url, None, None, sizes)
-    http_error = HfHubHTTPError.__bases__[0]
+    # httpx's own, in the version that the client uses.
+    http_error = cast(type[Exception], HfHubHTTPError.__bases__[0])
     try:
         with tempfile.TemporaryDirectory(prefix="rolellm-") as scratch:
             head, revision, removed = _commit(api, files, repo, chosen, Path(scratch))

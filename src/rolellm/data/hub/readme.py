@@ -40,8 +40,8 @@ def merge_card(card: Path, current: Path | None) -> str:
     except Exception as error:
         # Neither PyYAML's errors nor the decoder's are ValueErrors of the client.
         raise HubError(f"the README.md there cannot be read ({error}); fix it there first") from error
-    data = theirs.data.to_dict()
-    for key, value in ours.data.to_dict().items():
+    data = dict(vars(theirs.data))
+    for key, value in vars(ours.data).items():
         data[key] = _merge_value(value, data.get(key))
     ours.data = type(ours.data)(**data)
     ours.text = _put_block(theirs.text, block)
