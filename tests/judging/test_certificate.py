@@ -66,6 +66,7 @@ def make_judge(lead: Lead) -> Callable[[dict[str, Any]], Any]:
         own = OWN_BY_QUESTION[texts["role"], texts["question"]]
         value = lead(texts["answer A"], texts["answer B"], own)
         if asked.get("logprobs"):
+            assert (asked["max_tokens"], asked["top_logprobs"]) == (1, 20)
             return body({"A": 1 / (1 + math.exp(-value)), "B": 1 / (1 + math.exp(value))})
         better = "A" if value > 0 else "B" if value < 0 else "tie"
         return json.dumps(
@@ -178,22 +179,23 @@ def test_the_verdict_stands_next_to_later_win_rates(tmp_path: Path) -> None:
     rolellm.report(after, page)
     assert "planted losers win up to" in page.read_text()
     lists = rolellm.judge({"a": answers}, data, out=tmp_path / "lists", **{**options, "judges": ["role-list"]})
-    assert lists.certificates[0].endswith("; examined without role-list")
-    path, renew = tmp_path / "certificate-words" / "certificate.json", "; renew it with `rolellm judge --certify`"
+    assert lists.certificates[0].endswith("; examined without role-list as it is now")
+    path = tmp_path / "certificate-words" / "certificate.json"
+    outdated = "examined in another version or at another address; renew it with `rolellm judge --certify`"
     written = path.read_text()
     (prompt,) = certificate.prompts.values()
     for changes, line in (
-        ((prompt["hash"], "0"), f"{certificate.line}; examined with other prompts of role-pair"),
-        ((certificate.models[0]["rules"], "0"), "examined in another version or at another address"),
-        ((written, "{}"), "examined in another version or at another address"),
+        ((prompt["hash"], "0"), f"{certificate.line}; examined without role-pair as it is now"),
+        ((certificate.models[0]["rules"], "0"), outdated),
+        ((written, "{}"), outdated),
     ):
         path.write_text(written.replace(*changes))
         again = rolellm.judge({"a": answers}, data, out=tmp_path / "after", **options)
-        assert again.certificates == (f"judge words: {line}{renew}",)
+        assert again.certificates == (f"judge words: {line}",)
 
 
 def test_what_is_asked_is_known() -> None:
-    known = make_known_pairs(KNOWN.rows, 30, 0, 8000)
+    known = make_known_pairs(KNOWN.rows, 30, 0)
     assert known.baseline == OWN and len(known.rows) == 30 and known.canaries == CANARIES
     for row in known.rows:
         own = known.answers[OWN][row.id]
@@ -202,19 +204,20 @@ def test_what_is_asked_is_known() -> None:
         assert known.answers[PADDED][row.id].startswith(own) and len(known.answers[PADDED][row.id]) > len(own)
         assert sorted(known.answers[SHUFFLED].get(row.id, own).split()) == sorted(own.split()) or row.language == "zh"
         assert own not in (known.answers[OTHER_ROLE][row.id], known.answers[OTHER_QUESTION][row.id])
-    larger = make_known_pairs(KNOWN.rows, 40, 0, 8000)
+    larger = make_known_pairs(KNOWN.rows, 40, 0)
     assert {row.id for row in known.rows} < {row.id for row in larger.rows}, "a larger one only adds"
 
 
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        pytest.param({"judges": ["role-list"]}, "one judge of pairs", id="lists"),
-        pytest.param({"judges": ["role-list", "role-pair"]}, "one judge of pairs", id="two"),
-        pytest.param({"baseline": "none", "canaries": False}, "baseline, canaries: a certificate has no", id="unused"),
-        pytest.param({"dataset": "roles"}, None, id="no-rows"),
-        pytest.param({"llm": JURY}, "one judge model at a time; the settings name a, b", id="a-jury"),
+        ({"judges": ["role-list"]}, "one judge of pairs"),
+        ({"judges": ["role-list", "role-pair"]}, "one judge of pairs"),
+        ({"baseline": "none", "canaries": False}, "baseline, canaries: a certificate has no"),
+        ({"dataset": "roles"}, None),
+        ({"llm": JURY}, "one judge model at a time; the settings name a, b"),
     ],
+    ids=["lists", "two", "unused", "no-rows", "a-jury"],
 )
 def test_what_cannot_be_examined_is_refused(settings: dict[str, Any], problem: str | None) -> None:
     with pytest.raises((SettingsError, DataError), match=problem):

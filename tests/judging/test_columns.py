@@ -23,20 +23,13 @@ MINE = ["That is the storm bell, friend.", "Old Hawke cast it of drowned anchors
 THEIRS = ["I do not know.", "No idea.", "Four"]
 
 
-@pytest.fixture
-def words(tmp_path: Path) -> dict[str, Any]:
-    path = tmp_path / "words.yaml"
-    path.write_text("endpoints:\n  - backend: scripted\n    rules: words\n    price: {prompt: 1.0}\n", encoding="utf-8")
-    return {"llm": path, "folder": tmp_path / "run"}
-
-
 def test_rows_are_made_of_what_is_known() -> None:
     bell, hawke, sum_ = build_rows(3, **COLUMNS)
-    assert (bell.subset, bell.references, bell.raw_reference) == ("role_specific", ("It is the storm bell.",), None)
-    assert hawke.references == ("Old Hawke, of anchors.", "Hawke cast it.")
-    assert (sum_.subset, sum_.references, sum_.raw_reference) == ("general", (), None)
-    assert [row.question for row in (bell, hawke, sum_)] == QUESTIONS
-    assert {row.role_description for row in (bell, hawke, sum_)} == {"You keep the tower."}
+    assert (bell["subset"], bell["references"]) == ("role_specific", "It is the storm bell.")
+    assert hawke["references"] == ["Old Hawke, of anchors.", "Hawke cast it."]
+    assert (sum_["subset"], sum_["references"]) == ("general", None)
+    assert [row["question"] for row in (bell, hawke, sum_)] == QUESTIONS
+    assert {row["role_description"] for row in (bell, hawke, sum_)} == {"You keep the tower."}
 
 
 @settings(max_examples=50)
@@ -44,51 +37,41 @@ def test_rows_are_made_of_what_is_known() -> None:
 def test_ids_follow_the_content_not_the_place(order: list[int]) -> None:
     questions = ["a", "b", "c", "c", "d"]
     roles = ["x", "x", "x", "y", "x"]
-    before = [row.id for row in build_rows(5, questions=questions, roles=roles)]
+    before = [row["id"] for row in build_rows(5, questions=questions, roles=roles)]
     columns = {"questions": [questions[at] for at in order], "roles": [roles[at] for at in order]}
-    assert [row.id for row in build_rows(5, **columns)] == [before[at] for at in order]
+    assert [row["id"] for row in build_rows(5, **columns)] == [before[at] for at in order]
     assert len(set(before)) == 5
 
 
 def test_rows_that_are_the_same_are_still_two() -> None:
     first, second = build_rows(2, questions=["a", "a"], roles=["x", "x"])
-    assert second.id == f"{first.id}-2"
+    assert second["id"] == f"{first['id']}-2"
 
 
 def test_half_a_surrogate_pair_becomes_text() -> None:
     names = ("questions", "roles", "descriptions", "knowledge")
     (row,) = build_rows(1, **{name: [f"{name}\ud800"] for name in names})
-    for text in (row.question, row.role, row.role_description, row.references[0]):
+    for text in (row["question"], row["role"], row["role_description"], row["references"]):
         assert text is not None
         assert text.encode("utf-8").endswith("\ufffd".encode())
 
 
 @pytest.mark.parametrize(
-    ("columns", "words"),
+    ("call", "words"),
     [
-        pytest.param({"roles": "x"}, "roles: expected a list, one value a row, found str", id="a-text-is-no-list"),
-        pytest.param({"questions": iter(["q"])}, "questions: expected a list", id="an-iterator-is-no-list"),
-        pytest.param({"questions": ["q", "r"]}, "1 predictions but 2 values of questions", id="too-many"),
-        pytest.param({"questions": [1]}, "row 0 is not valid at question", id="a-number"),
+        (lambda: build_rows(1, questions=["q"], roles="x"), "roles: expected a list, one value a row, found str"),
+        (lambda: build_rows(1, questions=iter(["q"]), roles=["r"]), "questions: expected a list"),
+        (lambda: build_rows(1, questions=["q", "r"], roles=["r"]), "1 predictions but 2 values of questions"),
+        (lambda: check_answers(None, None), "no predictions"),
+        (lambda: check_answers([], []), "no predictions"),
+        (lambda: check_answers("ab", ["c", "d"]), "predictions: expected a list"),
+        (lambda: check_answers(["a", "b"], ["c"]), "2 predictions but 1 values of references"),
     ],
+    ids=["a-text", "an-iterator", "too-many", "nothing", "no-rows", "one-text", "unequal"],
 )
-def test_odd_columns_are_refused_in_words(columns: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        build_rows(1, **{"questions": ["q"], "roles": ["r"], **columns})
-
-
-@pytest.mark.parametrize(
-    ("predictions", "references", "words"),
-    [
-        pytest.param(None, None, "no predictions", id="nothing"),
-        pytest.param([], [], "no predictions", id="no rows"),
-        pytest.param("ab", ["c", "d"], "predictions: expected a list", id="one text"),
-        pytest.param(["a", "b"], ["c"], "2 predictions but 1 values of references", id="unequal"),
-    ],
-)
-def test_odd_answers_are_refused_in_words(predictions: Any, references: Any, words: str) -> None:
+def test_odd_lists_are_refused_in_words(call: Callable[[], Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
-        check_answers(predictions, references)
+        call()
 
 
 def test_a_rate_of_pairs_that_is_withheld_is_not_that_of_lists(llm_server: Callable[..., Any], tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_judge_of_ones_own(own: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "old", "new"),
     [
-        ("judge.yaml", "version: 2", "version: 3"),
+        ("judge.yaml", "version: 3", "version: 4"),
         ("schema.json", '"string"}', '"string", "description": "why"}'),
         ("en.system.txt", "answer", "reply"),
         ("zh.user.txt", "回答", "答复"),
@@ -76,12 +76,10 @@ def _change(name: str, old: str, new: str) -> Callable[[Path], None]:
     [
         pytest.param(_drop("schema.json"), "schema.json: cannot be read", id="no-schema"),
         pytest.param(_drop("zh.system.txt"), "zh.system.txt: cannot be read", id="no-chinese-prompt"),
-        pytest.param(_write("schema.json", "{"), "not valid JSON", id="broken-schema"),
+        pytest.param(_write("schema.json", "{"), "not a valid schema", id="broken-schema"),
         pytest.param(_write("schema.json", "[]"), "expected a JSON schema", id="schema-no-object"),
         pytest.param(_write("judge.yaml", "- a"), "expected keys and values", id="settings-a-list"),
-        pytest.param(
-            _change("judge.yaml", "parser: better", "parser: ranking"), "needs the parser better", id="parser"
-        ),
+        pytest.param(_change("judge.yaml", "parser: better", "parser: ranking"), "another parser's", id="parser"),
         pytest.param(_change("en.user.txt", "{question}", ""), "{question}", id="slot-missing"),
         pytest.param(_change("en.user.txt", "{question}", "{question} {winner}"), "{winner}", id="slot-unknown"),
         pytest.param(_change("en.system.txt", "judge", "{judge}"), "{judge}", id="slot-in-system"),
@@ -94,12 +92,15 @@ def test_a_folder_that_is_no_judge_says_what_is_wrong(own: Path, harm: Callable[
     assert said in str(caught.value) and str(own) in str(caught.value)
 
 
-def test_what_is_no_judge_at_all(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="expected one of role-list, role-odds, role-pair, or a folder"):
-        load_judge(tmp_path)
-    with pytest.raises(SettingsError, match="expected one of"):
-        load_judge("../judges")
-    with pytest.raises(SettingsError, match="both pairwise"):
-        load_judges(["role-pair", SHIPPED / "role-pair"])
-    with pytest.raises(SettingsError, match="no judge is named"):
-        load_judges([])
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["no-such"], "expected one of role-list, role-odds, role-pair, or a folder"),
+        (["../judges"], "expected one of"),
+        (["role-pair", SHIPPED / "role-pair"], "both pairwise"),
+        ([], "no judge is named"),
+    ],
+)
+def test_what_is_no_judge_at_all(names: list[str | Path], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        load_judges(names)

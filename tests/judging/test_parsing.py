@@ -99,7 +99,7 @@ def test_a_lead_in_and_a_code_fence_are_looked_past() -> None:
         pytest.param({"reason": "so", "better": "A"}, 2, PAIRS, "style", id="not by criteria"),
         pytest.param(f"It says {json.dumps(pair('B', 'B'))}. I go by A.", 2, PAIRS, "more than", id="contradicted"),
         pytest.param(ranking(("A", 1), ("B", 2)), 3, LISTS, "missing: C", id="one-left-out"),
-        pytest.param(ranking(("A", 1), ("B", 2), ("D", 3)), 3, LISTS, "unknown: 'D'", id="one-invented"),
+        pytest.param(ranking(("A", 1), ("B", 2), ("D", 3)), 3, LISTS, "unknown: D", id="one-invented"),
         pytest.param(ranking(("A", 1), ("B", 2), ("A", 3)), 2, LISTS, "twice", id="one-twice"),
         pytest.param({"ranking": []}, 2, LISTS, "missing: A, B", id="empty"),
         pytest.param(json.dumps(ranking(("A", 1), ("B", 2)))[:-9], 2, LISTS, "JSON", id="cut"),

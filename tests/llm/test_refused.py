@@ -73,7 +73,7 @@ CALLS: list[tuple[Callable[[Path], object], str]] = [
     (lambda _: TokenCounter("no/such-tokenizer"), "no tokenizer"),
     (lambda folder: Client(folder, []), "no model to ask"),
     (lambda folder: Client(folder, LLM.of(SERVER).models, RunOptions(budget=1.0)), "prices"),
-    (lambda folder: Client(folder, [SCRIPTED], RunOptions(batch=True)).ask([]), "batch=true"),
+    (lambda folder: Client(folder, [SCRIPTED], RunOptions(batch=True)).ask([]), "batch: true"),
     (lambda folder: BatchState.of(_write_state(folder, "{")), STATE),
     (lambda folder: BatchState.of(_write_state(folder, '{"run": "x"}')), STATE),
 ]

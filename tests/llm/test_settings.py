@@ -10,11 +10,11 @@ import yaml
 
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.settings import list_keys
+from rolellm.llm.llm import LLM
 from rolellm.llm.model import Price, Request, user
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.llm.settings import (
     LLMSettings,
-    load_models,
     load_settings,
 )
 
@@ -56,7 +56,7 @@ def test_every_key_of_an_endpoint_reaches_it(tmp_path: Path, monkeypatch: pytest
     """
     settings = read(tmp_path, text)
     assert (settings.max_attempts, settings.budget) == (2, 1.5)
-    (model,) = load_models(settings)
+    (model,) = LLM.of(settings).models
     assert model.name == settings.endpoints[0].name == "api.example.com/big"
     assert (model.concurrency, model.settings.timeout) == (3, 20.0)
     assert model.price == Price(1.0, 2.5, 0.1)
@@ -101,24 +101,24 @@ def test_rules_are_named_and_never_imported(tmp_path: Path) -> None:
         return ScriptedModel(lambda _: "Aye.", rules_hash="1", concurrency=concurrency, price=price)
 
     text = "endpoints: [{backend: scripted, rules: %s, concurrency: 3, price: {completion: 2}}]"
-    (model,) = load_models(write(tmp_path, text % "sample"), {"sample": make})
+    (model,) = LLM.of(write(tmp_path, text % "sample"), {"sample": make}).models
     assert (model.concurrency, model.price) == (3, Price(0.0, 2.0))
     request = Request((user("Well?"),))
     assert model.read(asyncio.run(model.call(request))).text == "Aye."
     for rules in ("os.system", "rolellm.demo"):
         with pytest.raises(SettingsError, match="known: sample"):
-            load_models(write(tmp_path, text % rules), {"sample": make})
+            LLM.of(write(tmp_path, text % rules), {"sample": make}).models  # noqa: B018
 
 
 def test_a_local_model_is_made_of_its_settings(tmp_path: Path, tiny_model: Path) -> None:
     from rolellm.llm.local import LocalChat
 
     entry = {"backend": "local", "model": str(tiny_model), "batch_size": 2, "device": "cpu", "dtype": "float32"}
-    (model,) = load_models(write(tmp_path, yaml.safe_dump({"endpoints": [entry]})))
+    (model,) = LLM.of(write(tmp_path, yaml.safe_dump({"endpoints": [entry]}))).models
     assert isinstance(model, LocalChat)
     assert (model.concurrency, model.model.dtype, model.name) == (2, "float32", "local/tiny")
     with pytest.raises(ModelError):
-        load_models(write(tmp_path, "endpoints: [{backend: local, model: no/such/model}]"))
+        LLM.of(write(tmp_path, "endpoints: [{backend: local, model: no/such/model}]")).models  # noqa: B018
 
 
 def test_the_example_can_be_read(root: Path) -> None:

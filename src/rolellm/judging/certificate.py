@@ -22,7 +22,7 @@ from rolellm.core.table import Interval, Table, TableRow
 from rolellm.core.text import format_count
 from rolellm.core.typed_json import read_as
 from rolellm.judging.result import JudgedBy
-from rolellm.runs import Run, find_runs
+from rolellm.runs import find_runs
 from rolellm.scoring.statistics.intervals import Measured
 
 KIND: Final = "certificate"
@@ -32,7 +32,11 @@ Verdict = Literal["fit", "unfit", "undecided"]
 #: judge that does not care about padding; half for all fails one that guesses.
 MOST_WINS: Final = 0.65
 MOST_TOGETHER: Final = 0.5
-_RENEW: Final = "renew it with `rolellm judge --certify`"
+_PHRASES: Final[Mapping[Verdict, str]] = {
+    "fit": "is fit",
+    "unfit": "is unfit",
+    "undecided": "is not shown to be fit; examine it with more rows",
+}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -60,7 +64,7 @@ class Certificate(Result):
     together: Measured
     consistency: Measured
     unscored: float
-    max_unscored: float
+    max_unscored: float = 0.0
     models: tuple[dict[str, Any], ...] = ()
     prompts: dict[str, dict[str, Any]] = field(default_factory=dict)
     config: str | None = None
@@ -93,13 +97,18 @@ class Certificate(Result):
         """Yield what keeps the judge from being fit, each with whether more rows would not change it."""
         if self.unscored > self.max_unscored:
             yield f"{self.unscored:.1%} of the verdicts are missing; at most {self.max_unscored:.1%} may be", True
-        limits = [(name.removeprefix("canary: "), rate, MOST_WINS) for name, rate in self.canaries.items()]
-        for name, rate, limit in [*limits, ("all canaries together", self.together, MOST_TOGETHER)]:
+        for name, rate, limit in self._list_rates():
             if rate is None:
                 yield f"{name}: no verdicts, or both orders contradict each other", True
             elif rate.ends is None or rate.ends[1] >= limit:
                 wins = f"{name} wins {_format_share(rate)}; the interval must stay below {limit:.0%}"
                 yield wins, rate.mean >= limit
+
+    def _list_rates(self) -> Iterator[tuple[str, Measured, float]]:
+        """Yield the win rate of each canary and of all together, with what its interval must stay below."""
+        for name, rate in self.canaries.items():
+            yield name.removeprefix("canary: "), rate, MOST_WINS
+        yield "all canaries together", self.together, MOST_TOGETHER
 
     @property
     def line(self) -> str:
@@ -108,24 +117,21 @@ class Certificate(Result):
 
     def _describe_figures(self) -> str:
         facts = []
-        rates = {name: rate for name, rate in self.canaries.items() if rate is not None}
+        rates = [(rate, name) for name, rate in self.canaries.items() if rate is not None]
         if rates:
-            worst = max(rates, key=lambda name: rates[name].mean)
-            name = worst.removeprefix("canary: ")
-            facts.append(f"planted losers win up to {_format_share(rates[worst])} ({name}, n = {rates[worst].n})")
+            worst, name = max(rates, key=lambda item: item[0].mean)
+            canary = f"{name.removeprefix('canary: ')}, n = {worst.n}"
+            facts.append(f"planted losers win up to {_format_share(worst)} ({canary})")
         if self.consistency is not None:
             facts.append(f"both orders agree for {_format_share(self.consistency)}")
-        facts.append(f"{self.config or 'own rows'}, {format_count(self.rows, 'row')}")
+        source = self.config or "own rows"
+        facts.append(f"{source}, {format_count(self.rows, 'row')}")
         return "; ".join(facts)
 
     @property
     def sentence(self) -> str:
         """The verdict with its figures and reasons, in words."""
-        phrase = {
-            "fit": "is fit",
-            "unfit": "is unfit",
-            "undecided": "is not shown to be fit; examine it with more rows",
-        }[self.verdict]
+        phrase = _PHRASES[self.verdict]
         sentences = [f"The judge {self.judge} {phrase}: {self._describe_figures()}."]
         for problem, _ in self._list_problems():
             sentences.append(f"{problem[:1].upper()}{problem[1:]}.")
@@ -140,10 +146,8 @@ class Certificate(Result):
 
     def tables(self) -> tuple[Table]:
         """Build the table of the canaries' win rates."""
-        rates = {**self.canaries, "all canaries": self.together}
         rows = []
-        for name, rate in rates.items():
-            limit = MOST_WINS if name in self.canaries else MOST_TOGETHER
+        for name, rate, limit in self._list_rates():
             rows.append(TableRow((name,), (rate, f"interval below {limit:.0%}")))
         rows.append(TableRow(("both orders agree",), (self.consistency, "")))
         title = f"Certificate of {self.judge}: wins against the role's own reply"
@@ -157,7 +161,7 @@ def _format_share(share: Interval) -> str:
 def find_certificate(judge: JudgedBy, homes: Sequence[Path], config: str | None) -> str | None:
     """Find what the certificate of a judge's endpoints says: the same config's before others, then that of most rows.
 
-    One that examined a model of this name in another form, or with other prompts, is said to be outdated.
+    One that examined a model of this name in another form, or without one of the prompts, is said to be outdated.
 
     Args:
         judge: The judge of a run.
@@ -167,36 +171,24 @@ def find_certificate(judge: JudgedBy, homes: Sequence[Path], config: str | None)
     identities = list(judge.model or ())
     endpoints = {hash_json(identity) for identity in identities}
     names = {judge.name, *(identity.get("model") for identity in identities)}
-    runs = [run for home in homes for run in find_runs(home, KIND)]
     certificates = []
-    for certificate in _read_certificates(runs):
-        examined = {hash_json(identity) for identity in certificate.models}
-        if endpoints and endpoints <= examined:
-            certificates.append(certificate)
+    is_named = False
+    for home in homes:
+        for run in find_runs(home, KIND):
+            is_named = is_named or run.summary.get("judge") in names
+            with suppress(DataError, OSError):
+                certificate = Certificate.read(run.folder / CERTIFICATE)
+                examined = {hash_json(identity) for identity in certificate.models}
+                if endpoints and endpoints <= examined:
+                    certificates.append(certificate)
     if certificates:
         best = max(certificates, key=lambda item: (item.config == config, item.rows))
-        return "; ".join([best.line, *_list_differences(best.prompts, judge.prompts)])
-    if any(run.summary.get("judge") in names for run in runs):
-        return f"examined in another version or at another address; {_RENEW}"
+        facts = [best.line]
+        hashes = [prompt.get("hash") for prompt in best.prompts.values()]
+        for prompt in judge.prompts.values():
+            if prompt.get("hash") not in hashes:
+                facts.append(f"examined without {prompt.get('name')} as it is now")
+        return "; ".join(facts)
+    if is_named:
+        return "examined in another version or at another address; renew it with `rolellm judge --certify`"
     return None
-
-
-def _read_certificates(runs: Sequence[Run[None]]) -> Iterator[Certificate]:
-    for run in runs:
-        with suppress(DataError, OSError):
-            yield Certificate.read(run.folder / CERTIFICATE)
-
-
-def _list_differences(
-    examined: Mapping[str, Mapping[str, Any]], prompts: Mapping[str, Mapping[str, Any]]
-) -> Iterator[str]:
-    """Yield which prompts of a judge were not examined, or have changed since."""
-    names_by_hash = {prompt.get("hash"): prompt.get("name") for prompt in examined.values()}
-    for prompt in prompts.values():
-        name = prompt.get("name")
-        if prompt.get("hash") in names_by_hash:
-            continue
-        if name in names_by_hash.values():
-            yield f"examined with other prompts of {name}; {_RENEW}"
-        else:
-            yield f"examined without {name}"

@@ -20,9 +20,10 @@ from rolellm.judging.overlap_judge import make_words_judge
 from rolellm.judging.records import Comparison, System
 from rolellm.judging.run import Judging, JudgingOutcome, load_judged_rows
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.systems import NULL_MODEL, OTHER_ROLE, make_canaries, plant_losers
-from rolellm.judging.verdicts import Tally
+from rolellm.judging.systems import NULL_MODEL, OTHER_ROLE, draw_loser, group_rows, make_canaries, plant_losers
+from rolellm.judging.verdicts import RowValues, Tally
 from rolellm.llm.llm import LLM
+from rolellm.models.prompts.fences import LIMIT
 from rolellm.runs import Plan, Records, run_step
 
 DEFAULT_JUDGE: Final = "role-pair"
@@ -31,10 +32,10 @@ DEFAULT_ROWS: Final = 40
 OWN: Final = "own reply"
 OTHER_QUESTION, SHUFFLED, PADDED = "canary: another question", "canary: shuffled words", "canary: padding"
 #: Settings of judging that an examination has; the others must be as by default.
-_USED: Final = ("judges", "sample", "roles", "subset", "data_dir", "shown", "max_unscored", "seed", "budget")
+_USED: Final = ("judges", "sample", "roles", "subset", "data_dir", "max_unscored", "seed", "budget")
 
 
-def make_known_pairs(rows: Sequence[Row], size: int, seed: int, limit: int) -> Comparison:
+def make_known_pairs(rows: Sequence[Row], size: int, seed: int) -> Comparison:
     """Compare roles' own replies with replies that should lose.
 
     The own reply is the released RoleGPT's or, for a general row, the first reference: what a judge is shown as the
@@ -44,25 +45,30 @@ def make_known_pairs(rows: Sequence[Row], size: int, seed: int, limit: int) -> C
         rows: All rows of the split.
         size: Rows to draw.
         seed: Random seed.
-        limit: Own replies over half as many characters are left out, so that nothing is cut.
     """
     replies = get_own_replies(rows)
-    able = [row for row in rows if 0 < len(replies.get(row.id, "")) <= limit // 2]
+    # With padding, a longer reply would be cut where it is shown.
+    able = [row for row in rows if row.id in replies and len(replies[row.id]) <= LIMIT // 2]
     able.sort(key=lambda row: hash_json(["certificate", seed, row.id]))
     selected = able[:size]
-    own = {row.id: replies[row.id] for row in selected}
-    canaries = {system.name: texts for system, texts in make_canaries(selected)}
-    fillers = canaries[NULL_MODEL]
-    shuffled = {row.id: _shuffle(row, own[row.id]) for row in selected}
-    answers = {OWN: own, **canaries}
+    answers: dict[str, dict[str, str]] = defaultdict(dict)
+    answers[OWN] = {row.id: replies[row.id] for row in selected}
+    for system, texts in make_canaries(selected):
+        answers[system.name] = texts
     answers[OTHER_ROLE] = plant_losers(rows, replies, selected, size)
     answers[OTHER_QUESTION] = plant_other_replies(rows, replies, selected)
-    answers[SHUFFLED] = {row: text for row, text in shuffled.items() if text != own[row]}
-    answers[PADDED] = {row: f"{text}\n\n{fillers[row]}" for row, text in own.items()}
-    # Of one role alone, nobody else said anything.
-    answers = {name: texts for name, texts in answers.items() if texts}
-    systems = [System(name, "baseline" if name == OWN else "canary") for name in answers]
-    return Comparison(selected, systems, answers)
+    for row in selected:
+        own = replies[row.id]
+        shuffled = _shuffle(row, own)
+        if shuffled != own:
+            answers[SHUFFLED][row.id] = shuffled
+        answers[PADDED][row.id] = f"{own}\n\n{answers[NULL_MODEL][row.id]}"
+    systems = []
+    for name, texts in answers.items():
+        # Of one role alone, nobody else said anything.
+        if texts:
+            systems.append(System(name, "baseline" if name == OWN else "canary"))
+    return Comparison(selected, systems, {system.name: answers[system.name] for system in systems})
 
 
 def get_own_replies(rows: Sequence[Row]) -> dict[str, str]:
@@ -85,16 +91,12 @@ def plant_other_replies(rows: Sequence[Row], replies: Mapping[str, str], among: 
         replies: The roles' own, by row id.
         among: The rows that are judged.
     """
-    by_role: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row.id in replies:
-            by_role[row.language, row.role].append(row)
-    losers = {}
+    by_role = group_rows(rows, replies, "language", "role")
+    losers: dict[str, str] = {}
     for row in among:
-        others = [replies[rival.id] for rival in by_role[row.language, row.role] if rival.question != row.question]
-        rivals = [reply for reply in others if reply != replies[row.id]]
-        if rivals:
-            losers[row.id] = random.Random(row.id).choice(rivals)
+        rivals = by_role[row.language, row.role]
+        rivals = [rival for rival in rivals if rival.question != row.question]
+        draw_loser(losers, row, rivals, replies)
     return losers
 
 
@@ -138,26 +140,26 @@ class Certifying(Judging):
         """Make the certificate of the judge's verdicts."""
         tally = Tally(self.comparison, outcome.judgements)
         names = self.comparison.canaries
-        canaries = {name: tally.estimate(tally.values(name, "win").items()) for name in sorted(names)}
-        wins, agreement = [], []
+        canaries = {}
+        for name in sorted(names):
+            canaries[name] = tally.estimate(tally.values(name, "win").items())
+        wins: RowValues = []
+        agreement: RowValues = []
         for pair in tally.verdicts.pairs:
             wins.append((pair.row, pair.mean))
             agreement.append((pair.row, float(pair.agrees)))
         missing = [item for item in outcome.judgements if item.ranks is None and item.copied not in names]
         unscored = len(missing) / len(outcome.judgements)
         (judge,) = outcome.result.judges
-        return Certificate(
-            judge.name,
-            canaries,
-            tally.estimate(wins),
-            tally.estimate(agreement),
-            unscored,
-            self.settings.max_unscored,
-            tuple(judge.model),
-            judge.prompts,
-            self.data.config,
-            self.data.split,
-            len(self.comparison.rows),
+        certificate = Certificate(judge.name, canaries, tally.estimate(wins), tally.estimate(agreement), unscored)
+        return replace(
+            certificate,
+            max_unscored=self.settings.max_unscored,
+            models=tuple(judge.model),
+            prompts=judge.prompts,
+            config=self.data.config,
+            split=self.data.split,
+            rows=len(self.comparison.rows),
         )
 
     def records(self, outcome: JudgingOutcome) -> Records:
@@ -180,7 +182,7 @@ def certify(llm: Any, dataset: Any = "sample", *, out: str | Path | None = None,
         dataset: Rows with replies of roles: ``"CONFIG"`` or ``"CONFIG/SPLIT"`` of RoleBench, or a `datasets.Dataset`.
         out: The certificate's folder; by default a new temporary one.
         settings: ``judges`` (by default role-pair), ``sample`` (rows, by default 40), ``seed``, ``roles``, ``subset``,
-            ``data_dir``, ``shown``, ``max_unscored`` and ``budget`` of `JudgingSettings`.
+            ``data_dir``, ``max_unscored`` and ``budget`` of `JudgingSettings`.
 
     Raises:
         SettingsError: For several models, other settings, and rows without replies of roles.
@@ -203,11 +205,13 @@ def prepare_certifying(dataset: Any, settings: JudgingSettings) -> Certifying:
             `Certifying`.
     """
     defaults = dump(read(JudgingSettings, {}))
-    unused = [name for name, value in dump(settings).items() if name not in _USED and value != defaults[name]]
+    changed = [name for name, value in dump(settings).items() if value != defaults[name]]
+    unused = [name for name in changed if name not in _USED]
     if unused:
         raise SettingsError(f"{', '.join(unused)}: a certificate has no such setting; it has {', '.join(_USED)}")
     data, rows = load_judged_rows({}, dataset, settings)
-    comparison = make_known_pairs(rows, settings.sample or DEFAULT_ROWS, settings.seed, settings.shown)
+    comparison = make_known_pairs(rows, settings.sample or DEFAULT_ROWS, settings.seed)
     if not comparison.rows:
         raise SettingsError("these rows have no replies of roles to examine a judge with; try --config sample")
-    return Certifying(comparison, replace(settings, judges=settings.judges or (DEFAULT_JUDGE,)), data)
+    judges = settings.judges or (DEFAULT_JUDGE,)
+    return Certifying(comparison, replace(settings, judges=judges), data)

@@ -9,13 +9,11 @@ from typing import Any
 
 from rolellm.core.errors import DataError
 from rolellm.core.fingerprint import hash_json
-from rolellm.core.records import Row
 from rolellm.core.text import replace_surrogates
 from rolellm.core.typed_json import map_strings
 from rolellm.judging.result import JudgingResult, Listwise, Pairwise
 from rolellm.judging.run import judge
 from rolellm.scoring.columns import zip_columns
-from rolellm.scoring.rows import read_dataset_rows
 
 #: The two systems, as results name them.
 MODEL, BASELINE = "model", "baseline"
@@ -65,7 +63,7 @@ def build_rows(
     roles: Sequence[str],
     descriptions: Sequence[str | None] | None = None,
     knowledge: Sequence[Any] | None = None,
-) -> list[Row]:
+) -> list[dict[str, Any]]:
     """Build rows of plain lists; a row with knowledge is role-specific.
 
     Args:
@@ -87,21 +85,23 @@ def build_rows(
         counts[row_id] += 1
         if counts[row_id] > 1:
             row_id += f"-{counts[row_id]}"
-        references = values.get("knowledge")
-        row = {"id": row_id, "role": values["roles"], "question": values["questions"], "references": references}
+        row = {"id": row_id, "role": values["roles"], "question": values["questions"], "subset": "general"}
         row["role_description"] = values.get("descriptions")
-        row["subset"] = "role_specific" if references else "general"
+        row["references"] = values.get("knowledge")
+        if row["references"]:
+            row["subset"] = "role_specific"
         rows.append(row)
-    return read_dataset_rows(rows, needed=("role", "question"))
+    return rows
 
 
 def list_figures(result: JudgingResult) -> dict[str, Any]:
     """List what the `evaluate` module returns of a result: the model's figures, and the result itself."""
     systems = {system.name: system for system in result.models}
     pairs, lists = systems[MODEL].pairwise or Pairwise(), systems[MODEL].listwise or Listwise()
+    estimates = {"win_rate": pairs.win_rate, "lc_win_rate": pairs.lc_win_rate, "average_rank": lists.average_rank}
     # A rate of pairs that is withheld is not replaced by that of lists.
-    win_rate = pairs.win_rate if systems[MODEL].pairwise else lists.win_rate
-    estimates = {"win_rate": win_rate, "lc_win_rate": pairs.lc_win_rate, "average_rank": lists.average_rank}
+    if systems[MODEL].pairwise is None:
+        estimates["win_rate"] = lists.win_rate
     figures: dict[str, Any] = {}
     for key, estimate in estimates.items():
         figures[key] = estimate and estimate.mean
@@ -111,5 +111,7 @@ def list_figures(result: JudgingResult) -> dict[str, Any]:
         if system.kind == "canary":
             rate = (system.pairwise or system.listwise or Listwise()).win_rate
             canaries[system.name] = rate and rate.mean
-    whole = {"problems": list(result.problems), "n": result.rows, "result": result.to_dict()}
-    return {**figures, "canaries": canaries, **whole}
+    figures["canaries"] = canaries
+    figures["problems"] = list(result.problems)
+    figures["n"] = result.rows
+    return {**figures, "result": result.to_dict()}

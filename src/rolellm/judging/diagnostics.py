@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import replace
-from itertools import combinations, groupby
+from collections.abc import Sequence
+from itertools import groupby
 from statistics import fmean, linear_regression
 
 from rolellm.judging.result import Diagnostics, Unscored
-from rolellm.judging.verdicts import DESIGNS, Tally, compute_sign, share_above
+from rolellm.judging.verdicts import DESIGNS, RowValues, Tally, compute_sign
 from rolellm.scoring.statistics.agreement import compute_fleiss_kappa
 from rolellm.scoring.statistics.intervals import NONE, Interval
 from rolellm.scoring.statistics.logistic_fits import fit_length_control
@@ -30,18 +29,19 @@ def measure_diagnostics(tally: Tally, limit: float) -> Diagnostics:
     """
     counts = Counter(judgement.design for judgement in tally.judgements)
     positions, slope = _measure_list_positions(tally)
+    biases = {
+        **_measure_pair_positions(tally),
+        "rank_slope": slope,
+        **measure_length_effect(tally),
+        "fleiss_kappa": _measure_jury_agreement(tally),
+    }
     return Diagnostics(
-        judgements={design: counts[design] for design in DESIGNS},
-        unscored=_count_unscored(tally, limit),
-        canaries=_measure_canaries(tally),
-        biases={
-            **_measure_pair_positions(tally),
-            "rank_slope": slope,
-            **measure_length_effect(tally),
-            "fleiss_kappa": _measure_jury_agreement(tally),
-        },
-        consistency_by_judge=_measure_consistency(tally),
-        mean_rank_by_position=positions,
+        {design: counts[design] for design in DESIGNS},
+        _count_unscored(tally, limit),
+        _measure_copies(tally),
+        biases,
+        _measure_consistency(tally),
+        positions,
     )
 
 
@@ -51,25 +51,27 @@ def measure_length_effect(tally: Tally) -> Biases:
     Over the pairs of models; a canary is short or long by design, and loses for another reason. The weight is fitted to
     the pairs of all models at once, so it also holds what better models owe to answers that are longer.
     """
+    base_lengths = tally.lengths.get(tally.verdicts.baseline or "", {})
     rows: list[str] = []
     wins: list[float] = []
     lengths: list[int] = []
-    base_lengths: list[int] = []
-    longer: list[tuple[str, float]] = []
+    longer: RowValues = []
     for system in tally.comparison.systems:
-        if system.kind != "model" or tally.verdicts.baseline is None:
+        if system.kind != "model":
             continue
-        own, base = tally.lengths[system.name], tally.lengths[tally.verdicts.baseline]
+        own_lengths = tally.lengths[system.name]
         for row, win in tally.values(system.name, "win").items():
             rows.append(row)
             wins.append(win)
-            lengths.append(own[row])
-            base_lengths.append(base[row])
-            if own[row] != base[row]:
-                longer.append((row, win if own[row] > base[row] else 1 - win))
+            lengths.append(own_lengths[row])
+            if own_lengths[row] > base_lengths[row]:
+                longer.append((row, win))
+            elif own_lengths[row] < base_lengths[row]:
+                longer.append((row, 1 - win))
     coefficient = None
     if rows:
-        coefficient = fit_length_control(wins, lengths, base_lengths, *tally.look_up(rows)).coefficient
+        control = fit_length_control(wins, lengths, [base_lengths[row] for row in rows], *tally.look_up(rows))
+        coefficient = control.coefficient
     return {"longer_preferred": tally.estimate(longer), "length_coefficient": coefficient}
 
 
@@ -78,26 +80,23 @@ def _measure_pair_positions(tally: Tally) -> Biases:
 
     ``first_preferred``: share of judgements that prefer the answer shown first, ties half; .5 means no bias.
     """
-    pairs = tally.verdicts.pairs
-    first_preferred = [(pair.row, (pair.first + 1 - pair.second) / 2) for pair in pairs]
-    return {
-        "first_preferred": tally.estimate(first_preferred),
-        "consistency": tally.estimate((pair.row, float(pair.agrees)) for pair in pairs),
-    }
+    first: RowValues = []
+    consistency: RowValues = []
+    for pair in tally.verdicts.pairs:
+        first.append((pair.row, (pair.first + 1 - pair.second) / 2))
+        consistency.append((pair.row, float(pair.agrees)))
+    return {"first_preferred": tally.estimate(first), "consistency": tally.estimate(consistency)}
 
 
 def _measure_consistency(tally: Tally) -> Biases:
     """Measure each judge's consistency on models: to tell a canary from an answer is easy."""
-    if not tally.verdicts.pairs:
-        return {}
-    canaries = tally.comparison.canaries
-    judges = tally.verdicts.judges["pairwise"]
-    agreement: dict[str, list[tuple[str, float]]] = {judge: [] for judge in judges}
+    agreement: dict[str, RowValues] = {}
     for pair in tally.verdicts.pairs:
+        values = agreement.setdefault(pair.judge, [])
         # Pairs that are judged by odds need not agree.
-        if pair.lead is None and pair.system not in canaries:
-            agreement[pair.judge].append((pair.row, float(pair.agrees)))
-    return {judge: tally.estimate(values) for judge, values in agreement.items()}
+        if pair.lead is None and pair.system not in tally.comparison.canaries:
+            values.append((pair.row, float(pair.agrees)))
+    return {judge: tally.estimate(values) for judge, values in sorted(agreement.items())}
 
 
 def _measure_list_positions(tally: Tally) -> tuple[tuple[float, ...], Interval | None]:
@@ -109,12 +108,13 @@ def _measure_list_positions(tally: Tally) -> tuple[tuple[float, ...], Interval |
         0 means no bias, and above 0 the judge prefers what it reads first.
     """
     lists: dict[int, list[Sequence[float]]] = defaultdict(list)
-    slopes: list[tuple[str, float]] = []
+    slopes: RowValues = []
     for judgement in tally.verdicts.lists:
         ranks = judgement.ranks or ()
-        if len(ranks) > 1:
-            lists[len(ranks)].append(ranks)
-            slopes.append((judgement.row, linear_regression(range(len(ranks)), ranks).slope))
+        length = len(ranks)
+        if length > 1:
+            lists[length].append(ranks)
+            slopes.append((judgement.row, linear_regression(range(length), ranks).slope))
     most_frequent = max(lists, key=lambda length: (len(lists[length]), length), default=0)
     ranks_by_position = zip(*lists[most_frequent], strict=True)
     return tuple(map(fmean, ranks_by_position)), tally.estimate(slopes, NONE)
@@ -127,76 +127,53 @@ def _count_unscored(tally: Tally, limit: float) -> Unscored:
     """
     canaries = tally.comparison.canaries
     total = 0
-    missing = []
+    reasons: Counter[str] = Counter()
+    judges: Counter[str] = Counter()
     for judgement in tally.judgements:
-        is_of_canary = judgement.design == "pairwise" and not canaries.isdisjoint(judgement.order)
-        if is_of_canary or judgement.copied in canaries:
+        if judgement.copied in canaries:
+            continue
+        if judgement.design == "pairwise" and not canaries.isdisjoint(judgement.order):
             continue
         total += 1
         if judgement.ranks is None:
-            missing.append(judgement)
-    reasons = [_QUOTED.sub("…", judgement.unscored or "no reason kept") for judgement in missing]
-    return Unscored(
-        len(missing),
-        total,
-        len(missing) / total if total else None,
-        limit,
-        by_reason=_count_words(reasons),
-        by_judge=_count_words(judgement.judge for judgement in missing),
-        incomplete_pairs=tally.verdicts.incomplete,
-    )
+            reasons[_QUOTED.sub("…", judgement.unscored or "no reason kept")] += 1
+            judges[judgement.judge] += 1
+    count = reasons.total()
+    share = count / total if total else None
+    incomplete = tally.verdicts.incomplete
+    return Unscored(count, total, share, limit, _sort_counts(reasons), _sort_counts(judges), incomplete)
 
 
-def _count_words(words: Iterable[str]) -> dict[str, int]:
-    """Count words, most frequent first; equals by name, so that the judgements' order changes nothing."""
-    return dict(sorted(Counter(words).items(), key=lambda item: (-item[1], item[0])))
+def _sort_counts(counts: Counter[str]) -> dict[str, int]:
+    """Sort counts, most frequent first; equals by name, so that the judgements' order changes nothing."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _measure_canaries(tally: Tally) -> dict[str, Biases]:
-    """Measure the effect of each canary on the judges: shares of the judgements that show it."""
-    effects = {}
+def _measure_copies(tally: Tally) -> Biases:
+    """Measure how often judges copy each canary's verdict, of the judgements that show it."""
+    shares = {}
     for name in sorted(tally.comparison.canaries):
-        judgements = [judgement for judgement in tally.judgements if name in judgement.order]
-        copied = [(judgement.row, float(judgement.copied == name)) for judgement in judgements]
-        unscored = [(judgement.row, float(judgement.ranks is None)) for judgement in judgements]
-        effects[name] = {"copied": tally.estimate(copied), "unscored": tally.estimate(unscored)}
-    return effects
+        copied: RowValues = []
+        for judgement in tally.judgements:
+            if name in judgement.order:
+                copied.append((judgement.row, float(judgement.copied == name)))
+        shares[name] = tally.estimate(copied)
+    return shares
 
 
 def _measure_jury_agreement(tally: Tally) -> Interval | None:
-    """Measure how far several judges agree beyond chance on win, tie or loss: in pairs, or else in lists.
+    """Measure how far several judges of pairs agree beyond chance on win, tie or loss.
 
-    In lists, any two systems of a row are an item, and either may be called the winner: chance is that of judges
-    who prefer the one as often as the other. Items with one judge's vote alone say nothing and are left out.
+    Pairs with one judge's vote alone say nothing and are left out.
     """
-    has_jury = len(tally.verdicts.judges["pairwise"]) > 1
     rows: list[str] = []
     votes: list[list[int]] = []
-    for row, means in _iter_pair_votes(tally) if has_jury else _iter_list_votes(tally):
-        if len(means) > 1:
-            rows.append(row)
-            votes.append([compute_sign(mean - 0.5) for mean in means])
-    if not rows:
-        return None
-    agreement = compute_fleiss_kappa(votes)
-    if not has_jury:
-        # Seen from both sides, so that the systems' order changes nothing.
-        mirrored = [[-vote for vote in signs] for signs in votes]
-        agreement = replace(agreement, chance=compute_fleiss_kappa([*votes, *mirrored]).chance)
-    return agreement.estimate(*tally.look_up(rows))
-
-
-def _iter_pair_votes(tally: Tally) -> Iterator[tuple[str, Sequence[float]]]:
     ordered = sorted(tally.verdicts.pairs)
     for (row, _), pairs in groupby(ordered, key=lambda pair: (pair.row, pair.system)):
-        yield row, [pair.mean for pair in pairs]
-
-
-def _iter_list_votes(tally: Tally) -> Iterator[tuple[str, Sequence[float]]]:
-    systems = [system.name for system in tally.comparison.systems]
-    for row, lists in tally.verdicts.lists_by_row.items():
-        # The lists of a row are sorted by judge.
-        by_judge = [list(judged) for _, judged in groupby(lists, key=lambda judgement: judgement.judge)]
-        for first, second in combinations(systems, 2):
-            shares = [share_above(judged, first, second) for judged in by_judge]
-            yield row, [share for share in shares if share is not None]
+        signs = [compute_sign(pair.mean - 0.5) for pair in pairs]
+        if len(signs) > 1:
+            rows.append(row)
+            votes.append(signs)
+    if not rows:
+        return None
+    return compute_fleiss_kappa(votes).estimate(*tally.look_up(rows))

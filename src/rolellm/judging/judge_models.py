@@ -3,7 +3,7 @@
 ::
 
     JUDGE/
-      judge.yaml                       name, version, design, parser, decoding
+      judge.yaml                       name, version, parser, decoding
       schema.json                      what a reply has to follow; not for the parser odds
       en.system.txt, en.user.txt       prompts with slots, see `rolellm.models.prompts.render`
       zh.system.txt, zh.user.txt
@@ -33,9 +33,11 @@ from rolellm.models.prompts.render import Template
 #: Those that judge where none is named.
 DEFAULT_JUDGES = ("role-list", "role-pair")
 _LANGUAGES: tuple[Language, ...] = ("en", "zh")
-_PROMPTS = tuple(f"{language}.{part}.txt" for language in _LANGUAGES for part in ("system", "user"))
-_FILES = ("judge.yaml", "schema.json", *_PROMPTS)
-_USER_SLOTS = frozenset({"mark", "character", "question", "reference", "answers", "letters"})
+#: The prompts of each language, with the slots that they must have.
+_SLOTS = {
+    "system": frozenset[str](),
+    "user": frozenset({"mark", "character", "question", "reference", "answers", "letters"}),
+}
 #: Tokens whose log probabilities are asked for; the most that OpenAI's API gives.
 LIKELIEST = 20
 
@@ -49,17 +51,14 @@ class JudgeSettings:
         version: Raised whenever one of the judge's files changes.
         parser: ranking: a list of {answer, reason, rank}; better: {reason, better}; odds: a letter, with its odds.
         temperature: Sampling temperature; 0 is greedy.
-        top_p: Nucleus sampling threshold.
         max_tokens: Maximum tokens per reply.
         max_tokens_per_answer: Additional tokens for each answer to be judged.
     """
 
     name: str
     version: int = Field(ge=1)
-    design: Literal["listwise", "pairwise"]
     parser: Literal["ranking", "better", "odds"]
     temperature: float = Field(0.0, ge=0)
-    top_p: float = Field(1.0, gt=0, le=1)
     max_tokens: int = Field(500, ge=1)
     max_tokens_per_answer: int = Field(0, ge=0)
 
@@ -69,7 +68,7 @@ class Judge:
     """A judge, but for the model that it asks.
 
     Attributes:
-        settings: Name, version, design, parser, decoding.
+        settings: Name, version, parser, decoding.
         prompts: Language to system and user template.
         schema: What a reply has to follow; ``None`` for a letter.
         hash: SHA-256 over all its files, in hex.
@@ -83,25 +82,25 @@ class Judge:
     @property
     def design(self) -> Design:
         """The way it compares answers."""
-        return self.settings.design
+        return "listwise" if self.settings.parser == "ranking" else "pairwise"
 
     def sampling(self, answers: int) -> Sampling:
         """Return how a verdict on a number of answers is sampled."""
         settings = self.settings
-        most = settings.max_tokens + settings.max_tokens_per_answer * answers
-        odds = LIKELIEST if settings.parser == "odds" else 0
-        return Sampling(temperature=settings.temperature, top_p=settings.top_p, max_tokens=most, top_logprobs=odds)
+        max_tokens = settings.max_tokens + settings.max_tokens_per_answer * answers
+        top_logprobs = LIKELIEST if settings.parser == "odds" else 0
+        return Sampling(temperature=settings.temperature, top_p=1.0, max_tokens=max_tokens, top_logprobs=top_logprobs)
 
     def to_dict(self) -> dict[str, Any]:
         """Return what a result says of it."""
         decoding = dump(self.settings)
         del decoding["parser"]
-        named = {name: decoding.pop(name) for name in ("name", "version", "design")}
-        return {**named, "hash": self.hash, "decoding": decoding}
+        named = {name: decoding.pop(name) for name in ("name", "version")}
+        return {**named, "design": self.design, "hash": self.hash, "decoding": decoding}
 
 
 def list_shipped_judges() -> list[str]:
-    """The names of the judges that ship."""
+    """List the names of the judges that ship."""
     return sorted(item.name for item in _get_judges_folder().iterdir() if item.joinpath("judge.yaml").is_file())
 
 
@@ -133,19 +132,28 @@ def load_judge(name: str | Path) -> Judge:
     Raises:
         SettingsError: When there is none, or a file of it is missing or wrong; names the file.
     """
-    inside = str(name) in list_shipped_judges()
-    folder: Traversable = _get_judges_folder().joinpath(str(name)) if inside else Path(name)
-    if not folder.joinpath("judge.yaml").is_file():
-        names = ", ".join(list_shipped_judges())
-        raise SettingsError(f"no judge {str(name)!r}: expected one of {names}, or a folder with a judge.yaml")
-    source = str(folder.joinpath("judge.yaml"))
-    settings = read(JudgeSettings, parse_yaml(_read(folder, "judge.yaml"), source), source)
-    able = {"listwise": ("ranking",), "pairwise": ("better", "odds")}[settings.design]
-    if settings.parser not in able:
-        raise SettingsError(f"{source}: a {settings.design} judge needs the parser {' or '.join(able)}")
-    texts = {file: _read(folder, file) for file in _FILES if file != "schema.json" or settings.parser != "odds"}
-    prompts = {language: _parse_prompts(texts, language, folder) for language in _LANGUAGES}
-    schema = _parse_schema(texts["schema.json"], settings, folder) if "schema.json" in texts else None
+    shipped = list_shipped_judges()
+    folder: Traversable = Path(name)
+    if str(name) in shipped:
+        folder = _get_judges_folder().joinpath(str(name))
+    file = folder.joinpath("judge.yaml")
+    if not file.is_file():
+        alternatives = f"{', '.join(shipped)}, or a folder with a judge.yaml"
+        raise SettingsError(f"no judge {str(name)!r}: expected one of {alternatives}")
+    texts = {"judge.yaml": _read(folder, "judge.yaml")}
+    settings = read(JudgeSettings, parse_yaml(texts["judge.yaml"], str(file)), str(file))
+    schema = None
+    if settings.parser != "odds":
+        texts["schema.json"] = _read(folder, "schema.json")
+        schema = _parse_schema(texts["schema.json"], settings, str(folder.joinpath("schema.json")))
+    prompts = {}
+    for language in _LANGUAGES:
+        templates = []
+        for part, slots in _SLOTS.items():
+            file_name = f"{language}.{part}.txt"
+            texts[file_name] = _read(folder, file_name)
+            templates.append(_parse_prompt(texts[file_name], str(folder.joinpath(file_name)), slots))
+        prompts[language] = (templates[0], templates[1])
     return Judge(settings, prompts, schema, hash_json(texts))
 
 
@@ -158,31 +166,28 @@ def _read(folder: Traversable, name: str) -> str:
     try:
         return file.read_bytes().decode("utf-8-sig").replace("\r\n", "\n").strip()
     except (OSError, UnicodeDecodeError) as error:
-        raise SettingsError(f"{file}: cannot be read ({error}); a judge has {', '.join(_FILES)}") from error
+        raise SettingsError(f"{file}: cannot be read ({error})") from error
 
 
-def _parse_prompts(texts: Mapping[str, str], language: Language, folder: Traversable) -> tuple[Template, Template]:
-    system = Template(texts[f"{language}.system.txt"], str(folder.joinpath(f"{language}.system.txt")))
-    user = Template(texts[f"{language}.user.txt"], str(folder.joinpath(f"{language}.user.txt")))
-    for template, slots in ((system, frozenset[str]()), (user, _USER_SLOTS)):
-        if template.slots != slots:
-            odd = ", ".join(f"{{{slot}}}" for slot in sorted(template.slots ^ slots))
-            expected = ", ".join(f"{{{slot}}}" for slot in sorted(slots)) or "none"
-            raise SettingsError(f"{template.name}: its slots have to be {expected}; wrong or missing: {odd}")
-    return system, user
+def _parse_prompt(text: str, name: str, slots: frozenset[str]) -> Template:
+    template = Template(text, name)
+    if template.slots != slots:
+        odd = ", ".join(f"{{{slot}}}" for slot in sorted(template.slots ^ slots))
+        expected = ", ".join(f"{{{slot}}}" for slot in sorted(slots)) or "none"
+        raise SettingsError(f"{name}: its slots have to be {expected}; wrong or missing: {odd}")
+    return template
 
 
-def _parse_schema(text: str, settings: JudgeSettings, folder: Traversable) -> Schema:
+def _parse_schema(text: str, settings: JudgeSettings, name: str) -> Schema:
     from rolellm.llm.json_reply import make_strict
 
-    file = folder.joinpath("schema.json")
     try:
         value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise SettingsError(f"{file}: not valid JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise SettingsError(f"{file}: expected a JSON schema, an object")
-    try:
+        if not isinstance(value, dict):
+            raise SettingsError("expected a JSON schema, an object")
+        has_ranking = "ranking" in value.get("properties", ())
+        if has_ranking != (settings.parser == "ranking"):
+            raise SettingsError(f"another parser's, not that of {settings.parser}")
         return make_strict(Schema(settings.parser, value))
-    except SettingsError as error:
-        raise SettingsError(f"{file}: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise SettingsError(f"{name}: not a valid schema: {error}") from error

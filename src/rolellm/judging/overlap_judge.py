@@ -24,18 +24,22 @@ def measure_shared_words(material: Mapping[str, str], answer: str) -> float:
 
     Chinese counts by pairs of characters. From -2 (nothing but a copy) to 1.5.
     """
-    own = _split_words(answer)
-    if not own:
+    words = _split_words(answer)
+    if not words:
         return -2.0
     description = material.get("description", "")
-    score = _compute_overlap(own, _split_words(description)) / 2
-    references = [_split_words(text) for name, text in material.items() if name.startswith("reference")]
-    if references:
-        score += max(_compute_overlap(own, reference) for reference in references)
-    source = set(_list_trigrams(_split_words(f"{description}\n{material.get('question', '')}")))
-    runs = _list_trigrams(own)
+    score = _compute_overlap(words, _split_words(description)) / 2
+    overlaps = [0.0]
+    for name, text in material.items():
+        if name.startswith("reference"):
+            overlaps.append(_compute_overlap(words, _split_words(text)))
+    score += max(overlaps)
+    source = _split_words(f"{description}\n{material.get('question', '')}")
+    source_runs = set(_list_trigrams(source))
+    runs = _list_trigrams(words)
     if runs:
-        score -= 2 * sum(run in source for run in runs) / len(runs)
+        copied = [run for run in runs if run in source_runs]
+        score -= 2 * len(copied) / len(runs)
     return score
 
 
@@ -46,26 +50,28 @@ def _list_trigrams(words: Sequence[str]) -> list[tuple[str, str, str]]:
 # A row's texts come back in every order and every list.
 @functools.lru_cache(maxsize=256)
 def _split_words(text: str) -> tuple[str, ...]:
-    """Latin words in small letters, and Chinese pairs of characters, in order."""
+    """Split a text into Latin words in small letters, and Chinese pairs of characters, in order."""
     words: list[str] = []
     for run in _RUN.findall(text.casefold()):
         if HAN.match(run):
-            words += [run[start : start + 2] for start in range(max(len(run) - 1, 1))]
+            starts = range(max(len(run) - 1, 1))
+            words += [run[start : start + 2] for start in starts]
         else:
             words.append(run)
     return tuple(words)
 
 
 def _compute_overlap(first: Sequence[str], second: Sequence[str]) -> float:
-    """F1 of two texts' sets of words."""
+    """Compute F1 of two texts' sets of words."""
     first_words, second_words = set(first), set(second)
     if not first_words or not second_words:
         return 0.0
-    return 2 * len(first_words & second_words) / (len(first_words) + len(second_words))
+    shared = first_words & second_words
+    return 2 * len(shared) / (len(first_words) + len(second_words))
 
 
 def make_words_judge(concurrency: int = 8, price: Price | None = None) -> ScriptedModel:
-    """The judge of demos, in settings files the rules ``words``: it counts shared words and knows nothing.
+    """Make the judge of demos, in settings files the rules ``words``: it counts shared words and knows nothing.
 
     It prefers answers that share words with the references and the description and copies neither the question nor
     the description. A win shows that the pipeline works; it says nothing about how good an answer is.
@@ -78,7 +84,7 @@ def make_words_judge(concurrency: int = 8, price: Price | None = None) -> Script
 
 
 def judge_by_words(request: Request) -> dict[str, Any]:
-    """The verdict on a request, by how much each answer shares with what is known."""
+    """Return the verdict on a request, by how much each answer shares with the material."""
     material, answers = read_shown_texts(request)
     scores = {letter: measure_shared_words(material, text) for letter, text in answers.items()}
     return make_verdict(request, scores, 0.005)
@@ -98,14 +104,13 @@ def read_shown_texts(request: Request) -> tuple[dict[str, str], dict[str, str]]:
         else:
             material[name] = text
     if len(answers) < 2:
-        raise ModelError(
-            f"the rules `words` can only judge: {request.tag!r} does not show two answers; name another model"
-        )
+        problem = f"{request.tag!r} does not show two answers; name another model"
+        raise ModelError(f"the rules `words` can only judge: {problem}")
     return material, answers
 
 
 def make_verdict(request: Request, scores: Mapping[str, float], tie_within: float = 0.0) -> dict[str, Any]:
-    """A verdict by scores, higher is better, in the form that the request's judge asks for.
+    """Make a verdict by scores, higher is better, in the form that the request's judge asks for.
 
     Args:
         request: Whose schema names the criteria; the verdict is the same on all.
@@ -114,24 +119,24 @@ def make_verdict(request: Request, scores: Mapping[str, float], tie_within: floa
     """
     ranks: dict[str, int] = {}
     for letter, own in scores.items():
-        ranks[letter] = 1 + sum(rival > own + tie_within for rival in scores.values())
+        better = [rival for rival in scores.values() if rival > own + tie_within]
+        ranks[letter] = 1 + len(better)
     properties: Mapping[str, Any] = {}
     if request.schema is not None:
         properties = request.schema.schema.get("properties", {})
     if "ranking" in properties:
         fields = properties["ranking"]["items"]["properties"]
-        criteria = [key for key in fields if key not in ("answer", "reason")]
         entries = []
         for letter, rank in ranks.items():
+            entry: dict[str, Any] = dict.fromkeys(fields, rank)
             reason = f"By rule, no language model: {scores[letter]:.3f}."
-            entries.append({"answer": letter, "reason": reason, **dict.fromkeys(criteria, rank)})
+            entries.append({**entry, "answer": letter, "reason": reason})
         return {"ranking": entries}
     best = [letter for letter, rank in ranks.items() if rank == 1]
     reasons = ", ".join(f"{letter} {score:.3f}" for letter, score in scores.items())
-    verdict = {
-        "reason": f"By rule, no language model: {reasons}.",
-        "better": best[0] if len(best) == 1 else "tie",
-    }
+    verdict = {"reason": f"By rule, no language model: {reasons}.", "better": "tie"}
+    if len(best) == 1:
+        verdict["better"] = best[0]
     if "better" in properties or not properties:
         return verdict
     return dict.fromkeys(properties, verdict)

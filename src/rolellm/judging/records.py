@@ -17,11 +17,12 @@ A report, a comparison and a person's labels need nothing but its plain files.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, Literal
+
+from pydantic import FiniteFloat
 
 from rolellm.core.errors import DataError
 from rolellm.core.files import write_json
@@ -106,17 +107,17 @@ class Judgement:
     judge: str
     design: Design
     order: tuple[str, ...]
-    ranks: tuple[float, ...] | None
+    ranks: tuple[FiniteFloat, ...] | None
     reasons: tuple[str, ...] = ()
     unscored: str | None = None
     key: str = ""
     attempts: int = 1
     copied: str | None = None
-    lead: float | None = None
+    lead: FiniteFloat | None = None
 
 
 def compute_mid_ranks(values: Sequence[float]) -> tuple[float, ...]:
-    """Places as given, as ranks from 1 in which those who tie share the mean of theirs.
+    """Compute ranks from 1, in which those who tie share the mean of theirs.
 
     >>> compute_mid_ranks([1, 3, 1])
     (1.5, 3.0, 1.5)
@@ -180,7 +181,7 @@ class JudgeRun:
         return {name: value for name, value in self.manifest.items() if name not in _OF_THE_RUN}
 
     def judgements(self) -> list[Judgement]:
-        """Every judgement, in the order asked; a million take about a gigabyte.
+        """Read every judgement, in the order asked; a million take about a gigabyte.
 
         Raises:
             DataError: For a line that is not a judgement of this run's answers; names file and line.
@@ -194,43 +195,27 @@ class JudgeRun:
             if problem:
                 raise DataError(f"{problem}; judge again", path=path, line=line)
             judgements.append(judgement)
-        counted = _count_judgements(self.result)
-        if counted not in (None, len(judgements)):
-            problem = f"holds {len(judgements):,} judgements, but {RESULT} summarizes {counted:,}"
-            raise DataError(f"{problem}; rerun the `rolellm judge` command", path=path)
         return judgements
 
 
 def _find_problem(judgement: Judgement, rows: Collection[str], names: Collection[str]) -> str:
     """Say what keeps a judgement from being one of this run; empty where nothing does."""
-    strangers = [name for name in judgement.order if name not in names]
     if judgement.row not in rows:
         return f"{ROWS} has no row {judgement.row!r:.80}"
-    if strangers:
-        return f"{strangers[0]!r:.80} is not a system of this run"
+    for name in judgement.order:
+        if name not in names:
+            return f"{name!r:.80} is not a system of this run"
     if judgement.design == "pairwise" and len(judgement.order) != 2:
         return f"a pair has two answers, not {len(judgement.order)}"
-    if judgement.ranks is not None:
-        is_finite = all(map(math.isfinite, judgement.ranks))
-        if not is_finite or len(judgement.ranks) != len(judgement.order):
-            return "ranks must be finite numbers, one per answer"
-    if judgement.lead is not None and not math.isfinite(judgement.lead):
-        return "odds must be finite"
+    if judgement.ranks is not None and len(judgement.ranks) != len(judgement.order):
+        return "there must be one rank per answer"
     return ""
-
-
-def _count_judgements(result: Mapping[str, Any]) -> int | None:
-    """Count the judgements that a result is of, where it says so."""
-    try:
-        return sum(map(int, result["diagnostics"]["judgements"].values()))
-    except (KeyError, AttributeError, TypeError, ValueError, OverflowError):
-        return None
 
 
 def list_records(comparison: Comparison, judgements: Iterable[Judgement]) -> dict[str, Iterable[dict[str, Any]]]:
     """List the files of a run with rows, answers and judgements; systems are in the manifest."""
     return {
-        ROWS: (asdict(row) for row in comparison.rows),
+        ROWS: map(asdict, comparison.rows),
         ANSWERS: _list_answers(comparison),
         JUDGEMENTS: map(_dump_judgement, judgements),
     }
@@ -304,10 +289,8 @@ def _read_comparison(folder: Path, systems: Sequence[System]) -> Comparison:
             if name not in answers:
                 raise DataError(f"{name!r:.80} is not a system of this run; judge again", path=path, line=line)
             answers[name][row_id] = text
-    if answered != [row.id for row in rows] or len(set(answered)) < len(answered):
-        raise DataError(f"{ANSWERS} and {ROWS} do not have the same rows, each once; judge again", path=folder)
-    if len(answers) < len(systems):
-        raise DataError("two systems have one name; judge again", path=folder / MANIFEST)
+    if answered != [row.id for row in rows]:
+        raise DataError(f"{ANSWERS} and {ROWS} do not have the same rows; judge again", path=folder)
     return Comparison(rows, systems, answers)
 
 

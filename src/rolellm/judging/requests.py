@@ -18,8 +18,9 @@ from __future__ import annotations
 import functools
 import json
 import math
+import operator
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
@@ -30,14 +31,15 @@ from rolellm.core.records import Row
 from rolellm.core.settings import read_packaged_yaml
 from rolellm.judging.judge_models import Judge
 from rolellm.judging.records import Comparison, compute_mid_ranks
-from rolellm.judging.settings import JudgingSettings
 from rolellm.llm.json_reply import accept_json, find_json
 from rolellm.llm.model import Accept, Reply, Request, UnacceptableError, strip_thoughts, system, user
-from rolellm.models.prompts.fences import LIMIT, draw_nonce, fence_text, make_harmless, read_fences
+from rolellm.models.prompts.fences import draw_nonce, fence_text, make_harmless, read_fences
 from rolellm.models.prompts.leaks import make_leak_check
 
 #: What answers are called; a list has no more of them.
 LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+#: The orders of each list. With two, every answer of a pair of systems is read before the other once.
+ROTATIONS: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +57,8 @@ class VerdictRequest:
     order: tuple[str, ...]
 
 
-def plan_verdicts(comparison: Comparison, judges: Sequence[Judge], settings: JudgingSettings) -> list[VerdictRequest]:
-    """Every verdict to ask for, row by row, so that what rows share is asked together.
+def plan_verdicts(comparison: Comparison, judges: Sequence[Judge], seed: int = 0) -> list[VerdictRequest]:
+    """Plan every verdict to ask for, row by row, so that what rows share is asked together.
 
     A pair is asked for where the system and the baseline both answered; a list where every system but canaries did.
 
@@ -69,34 +71,31 @@ def plan_verdicts(comparison: Comparison, judges: Sequence[Judge], settings: Jud
     asks = []
     for index, row in enumerate(comparison.rows):
         for judge in judges:
-            orders = _iter_orders(comparison, judge, settings, row.id)
-            asks += [VerdictRequest(index, judge, order) for order in orders]
+            for order in _iter_orders(comparison, judge, seed, row.id):
+                asks.append(VerdictRequest(index, judge, order))
     if not asks:
         raise SettingsError("nothing to judge: no list or pair has all its answers; give more predictions")
     return asks
 
 
 def _check(comparison: Comparison, judge: Judge) -> None:
-    system_count = len(comparison.systems)
+    count = len(comparison.systems)
     if judge.design == "pairwise" and comparison.baseline is None:
-        raise SettingsError(
-            f"{judge.settings.name} compares with a baseline, and this run has none; name one with --baseline"
-        )
-    if judge.design == "listwise" and system_count > len(LETTERS):
-        raise SettingsError(
-            f"{system_count} systems are more than a list holds ({len(LETTERS)}); judge pairs: --judge role-pair"
-        )
+        name = judge.settings.name
+        raise SettingsError(f"{name} compares with a baseline, and this run has none; name one with --baseline")
+    if judge.design == "listwise" and count > len(LETTERS):
+        most = f"more than a list holds ({len(LETTERS)})"
+        raise SettingsError(f"{count} systems are {most}; judge pairs: --judge role-pair")
 
 
-def _iter_orders(
-    comparison: Comparison, judge: Judge, settings: JudgingSettings, row: str
-) -> Iterator[tuple[str, ...]]:
-    """The orders in which a judge sees a row."""
+def _iter_orders(comparison: Comparison, judge: Judge, seed: int, row: str) -> Iterator[tuple[str, ...]]:
+    """Yield the orders in which a judge sees a row."""
     names = [name for name, texts in comparison.answers.items() if row in texts]
-    baseline, canaries = comparison.baseline, comparison.canaries
+    baseline = comparison.baseline
     if judge.design == "listwise":
-        if comparison.answers.keys() - canaries <= set(names):
-            yield from rotate_orders(names, settings, row)
+        needed = comparison.answers.keys() - comparison.canaries
+        if needed <= set(names):
+            yield from rotate_orders(names, seed, row)
     elif baseline is not None and baseline in names:
         for name in names:
             if name != baseline:
@@ -104,10 +103,10 @@ def _iter_orders(
                 yield baseline, name
 
 
-def rotate_orders(names: Sequence[str], settings: JudgingSettings, row_id: str) -> list[tuple[str, ...]]:
-    """The orders in which a row's list is shown: one drawn by content, then that turned by equal steps."""
-    first = sorted(names, key=lambda name: hash_json([settings.seed, row_id, name]))
-    turns = min(settings.rotations, len(first))
+def rotate_orders(names: Sequence[str], seed: int, row_id: str) -> list[tuple[str, ...]]:
+    """List the orders in which a row's list is shown: one drawn by content, then that turned by equal steps."""
+    first = sorted(names, key=lambda name: hash_json([seed, row_id, name]))
+    turns = min(ROTATIONS, len(first))
     steps = [turn * len(first) // turns for turn in range(turns)]
     return [tuple(first[step:] + first[:step]) for step in steps]
 
@@ -131,22 +130,19 @@ class RowMaterial:
     answers: Mapping[str, str]
 
 
-def prepare_material(comparison: Comparison, row: Row, limit: int = LIMIT) -> RowMaterial:
-    """Prepare what can be shown of a row of a comparison.
-
-    Args:
-        comparison: With the answers.
-        row: One of its rows.
-        limit: Characters of any one text that are shown; what is longer is cut.
-    """
+def prepare_material(comparison: Comparison, row: Row) -> RowMaterial:
+    """Prepare what can be shown of a row of a comparison."""
+    description = row.role_description or WORDS[row.language]["no_description"]
+    texts = {"role": row.role, "description": description, "question": row.question}
+    for number, text in enumerate(select_references(row), start=1):
+        texts[f"reference {number}"] = text
     answered = {name: texts[row.id] for name, texts in comparison.answers.items() if row.id in texts}
-    answers = {name: make_harmless(text, limit) for name, text in answered.items()}
-    common = {name: make_harmless(text, limit) for name, text in _collect_texts(row).items()}
-    return RowMaterial(row, common, answers)
+    answers = {name: make_harmless(text) for name, text in answered.items()}
+    return RowMaterial(row, {name: make_harmless(text) for name, text in texts.items()}, answers)
 
 
 def build_judge_request(material: RowMaterial, ask: VerdictRequest) -> Request:
-    """The request for one verdict.
+    """Build the request for one verdict.
 
     Args:
         material: The row, made harmless.
@@ -158,36 +154,30 @@ def build_judge_request(material: RowMaterial, ask: VerdictRequest) -> Request:
     # Of what is shown and nothing else, in no order: both orders share it, and another system does not change it.
     mark = draw_nonce(*sorted([*material.common.values(), *answers]))
     fences = {name: fence_text(name, text, mark) for name, text in material.common.items()}
-    reference_fences = [fence for name, fence in fences.items() if name.startswith("reference")]
-    answer_fences = [fence_text(f"answer {letter}", text, mark) for letter, text in zip(letters, answers, strict=True)]
-    about_reference = words[row.subset] if reference_fences else words["no_reference"]
+    references = [fence for name, fence in fences.items() if name.startswith("reference")]
+    about_reference = words["no_reference"]
+    if references:
+        about_reference = words[row.subset]
+    answer_fences = []
+    for letter, text in zip(letters, answers, strict=True):
+        answer_fences.append(fence_text(f"answer {letter}", text, mark))
     system_prompt, user_prompt = ask.judge.prompts[row.language]
     content = user_prompt.fill(
         mark=mark,
         character=f"{fences['role']}\n{fences['description']}",
         question=fences["question"],
-        reference="\n".join([about_reference, *reference_fences]),
+        reference="\n".join([about_reference, *references]),
         answers="\n\n".join(answer_fences),
         letters=words["joined"].join(letters),
     )
-    messages = (system(system_prompt.text), user(content))
-    tag = f"judge/{ask.judge.settings.name}/{row.id}"
     return Request(
-        messages,
+        (system(system_prompt.text), user(content)),
         ask.judge.sampling(len(letters)),
         schema=ask.judge.schema,
-        tag=tag,
+        tag=f"judge/{ask.judge.settings.name}/{row.id}",
         repair=words["repair"],
         quotes=False,
     )
-
-
-def _collect_texts(row: Row) -> dict[str, str]:
-    description = row.role_description or WORDS[row.language]["no_description"]
-    texts = {"role": row.role, "description": description, "question": row.question}
-    for number, text in enumerate(select_references(row), start=1):
-        texts[f"reference {number}"] = text
-    return texts
 
 
 def select_references(row: Row) -> Sequence[str]:
@@ -211,7 +201,7 @@ _MEMBER: Final = re.compile(rf"(?<!\\)(?=({_TEXT})\s*+:\s*+({_TEXT}))", re.DOTAL
 
 
 def find_copied(request: Request, reply: str) -> str | None:
-    """The name of the shown text that a reply has a reason from, such as ``answer A``; ``None`` for none.
+    """Find the shown text that a reply has a reason from, such as ``answer A``; ``None`` for none.
 
     A judge whose reason is, word for word, that of a verdict that it was shown repeats that verdict. The order of keys,
     escapes and white space make no difference. Thoughts marked as such may quote anything.
@@ -275,7 +265,7 @@ class JudgeReply(NamedTuple):
 
 
 def accept_verdicts(judges: Mapping[str, Judge]) -> Accept[JudgeReply]:
-    """An `accept` for the requests of some judges, by their parsers, which are also their schemas' names.
+    """Make the `accept` for the requests of some judges, by their parsers, which are also their schemas' names.
 
     Returns:
         A function that raises `UnacceptableError` for whatever is not a verdict, saying why.
@@ -284,17 +274,19 @@ def accept_verdicts(judges: Mapping[str, Judge]) -> Accept[JudgeReply]:
     def accept(request: Request, reply: Reply) -> JudgeReply:
         if request.schema is None:
             return _read_odds(reply)
+        prompt = request.messages[-1].content
         source = find_copied(request, reply.text)
         if source is not None:
             return JudgeReply(None, (), source)
+        answers = sum(name.startswith("answer ") for name in read_fences(prompt))
         judge = judges[request.schema.name]
-        assert judge.schema is not None
-        answers = sum(name.startswith("answer ") for name in read_fences(request.messages[-1].content))
-        read = _read_pair if judge.design == "pairwise" else _read_ranking
-        verdict = accept_json(judge.schema, lambda value: read(value, answers))(request, reply)
+        read: Callable[[Any], JudgeReply] = _read_pair
+        if judge.design == "listwise":
+            read = functools.partial(_read_ranking, LETTERS[:answers])
+        verdict = accept_json(request.schema, read)(request, reply)
         refuse_prose(reply.text)
         for language, (system_prompt, _) in judge.prompts.items():
-            leak = make_leak_check(language, request.messages[-1].content, (system_prompt.text,))
+            leak = make_leak_check(language, prompt, (system_prompt.text,))
             if any(map(leak, verdict.reasons)):
                 raise UnacceptableError("repeats the instructions instead of giving a reason", "malformed")
         return verdict
@@ -302,13 +294,18 @@ def accept_verdicts(judges: Mapping[str, Judge]) -> Accept[JudgeReply]:
     return accept
 
 
-def _read_pair(value: Mapping[str, Any], answers: int) -> JudgeReply:
-    """One verdict, or one for each criterion: the answer that is better by more criteria is better."""
+def _read_pair(value: Mapping[str, Any]) -> JudgeReply:
+    """Read one verdict, or one for each criterion: the answer that is better by more criteria is better."""
     if "better" in value:
-        return JudgeReply(compute_mid_ranks((0, _LEADS[value["better"]])), (value["reason"][:_LONGEST_REASON],))
-    lead = sum(_LEADS[criterion["better"]] for criterion in value.values())
-    reasons = [f"{name} ({criterion['better']}): {criterion['reason']}" for name, criterion in value.items()]
-    return JudgeReply(compute_mid_ranks((0, lead)), (" ".join(reasons)[:_LONGEST_REASON],))
+        lead, reasons = _LEADS[value["better"]], [value["reason"]]
+    else:
+        lead, reasons = 0, []
+        for name, criterion in value.items():
+            better = criterion["better"]
+            lead += _LEADS[better]
+            reasons.append(f"{name} ({better}): {criterion['reason']}")
+    reason = " ".join(reasons)[:_LONGEST_REASON]
+    return JudgeReply(compute_mid_ranks((0, lead)), (reason,))
 
 
 #: The share of the first token's probability that the two letters must have: with less, something else is likelier.
@@ -316,41 +313,47 @@ _LEAST_MASS = 0.5
 
 
 def _read_odds(reply: Reply) -> JudgeReply:
-    """A letter, by the probabilities of both; one that is not among the likeliest tokens counts as the last of them."""
+    """Read a letter by the probabilities of both; one not among the likeliest tokens counts as the last of them."""
+    shares = dict.fromkeys(LETTERS[:2], 0.0)
+    least = 1.0
     try:
-        options = reply.raw["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
-        likeliest = [(str(option["token"]).strip().upper(), float(option["logprob"])) for option in options]
+        first_token = reply.raw["choices"][0]["logprobs"]["content"][0]
+        for option in first_token["top_logprobs"]:
+            share = math.exp(float(option["logprob"]))
+            least = min(least, share)
+            token = str(option["token"]).strip().upper()
+            if token in shares:
+                shares[token] += share
     except (KeyError, IndexError, TypeError, ValueError):
-        raise UnacceptableError(
-            "came without log probabilities; this server needs another judge", "malformed"
-        ) from None
-    probabilities = [(token, math.exp(logprob)) for token, logprob in likeliest]
-    first = math.fsum(share for token, share in probabilities if token == LETTERS[0])
-    second = math.fsum(share for token, share in probabilities if token == LETTERS[1])
+        problem = "came without log probabilities; this server needs another judge"
+        raise UnacceptableError(problem, "malformed") from None
+    first, second = shares.values()
     # Not below: a server's NaN is neither.
     if not first + second >= _LEAST_MASS:
         raise UnacceptableError("begins with neither letter", "malformed")
-    least = max(min(share for _, share in probabilities), 1e-12)
-    lead = math.log(max(first, least) / max(second, least))
+    least = max(least, 1e-12)
+    odds = max(first, least) / max(second, least)
+    lead = math.log(odds)
     return JudgeReply(compute_mid_ranks((0, lead)), (), lead=lead)
 
 
-def _read_ranking(value: Mapping[str, Any], answers: int) -> JudgeReply:
+def _read_ranking(letters: str, value: Mapping[str, Any]) -> JudgeReply:
     entries = {}
     for entry in value["ranking"]:
         letter = entry["answer"].strip().removeprefix("answer ").upper()
         if letter in entries:
             raise UnacceptableError(f"ranks answer {letter!r:.20} twice", "malformed")
         entries[letter] = entry
-    letters = LETTERS[:answers]
-    if set(entries) != set(letters):
-        missing = ", ".join(sorted(set(letters) - set(entries)))
-        unknown = ", ".join(f"{letter!r:.20}" for letter in sorted(set(entries) - set(letters))[:5])
-        problem = f"does not rank each answer once (missing: {missing or 'none'}; unknown: {unknown or 'none'})"
-        raise UnacceptableError(problem, "malformed")
+    missing = ", ".join(letter for letter in letters if letter not in entries)
+    unknown = ", ".join(letter for letter in entries if letter not in letters)
+    if missing or unknown:
+        reason = f"missing: {missing or 'none'}; unknown: {unknown or 'none':.80}"
+        raise UnacceptableError(f"does not rank each answer once ({reason})", "malformed")
     # One rank, or one for each criterion: their sum decides.
-    criteria = [name for name, rank in entries[letters[0]].items() if isinstance(rank, int)]
-    ranks = [compute_mid_ranks([entries[letter][name] for letter in letters]) for name in criteria]
-    rank_sums = [sum(answer_ranks) for answer_ranks in zip(*ranks, strict=True)]
+    rank_sums = [0.0] * len(letters)
+    for name, rank in entries[letters[0]].items():
+        if isinstance(rank, int):
+            ranks = compute_mid_ranks([entries[letter][name] for letter in letters])
+            rank_sums = list(map(operator.add, rank_sums, ranks))
     reasons = [entries[letter]["reason"][:_LONGEST_REASON] for letter in letters]
     return JudgeReply(compute_mid_ranks(rank_sums), tuple(reasons))

@@ -123,9 +123,13 @@ class SystemFigures:
     @property
     def marks(self) -> tuple[str, ...]:
         """Words next to its name in tables: its kind if not a model, and whether its own family judged it."""
+        marks = []
         # The name of a canary gives its kind.
-        kind = () if self.kind == "model" or self.name.startswith(self.kind) else (self.kind,)
-        return (*kind, "judged by own family") if self.self_judged_by else kind
+        if self.kind != "model" and not self.name.startswith(self.kind):
+            marks.append(str(self.kind))
+        if self.self_judged_by:
+            marks.append("judged by own family")
+        return tuple(marks)
 
     @property
     def band(self) -> str:
@@ -140,8 +144,7 @@ class SystemFigures:
 
     def group(self, design: Design, group: Group) -> dict[str, Interval]:
         """Return its win rate in pairs or average rank in lists by role, category or judge, in the result's order."""
-        figures = self.pairwise if design == "pairwise" else self.listwise
-        values: dict[str, Interval | None] = getattr(figures, group, {})
+        values: dict[str, Interval | None] = getattr(getattr(self, design), group, {})
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -225,7 +228,7 @@ class Diagnostics:
     Attributes:
         judgements: Counts of ``pairwise`` and ``listwise`` judgements.
         unscored: Judgements without a verdict.
-        canaries: Canary to the shares of judgements that ``copied`` its verdict, and that stayed ``unscored``.
+        copied: Canary to the share of judgements that copied its verdict, of those that showed it.
         biases: ``first_preferred`` (share of pair judgements for the answer shown first, ties half), ``consistency``
             (share of pairs whose orders agree), ``rank_slope`` (how much the rank grows with each position down the
             list), ``longer_preferred`` (share of pairs won by the longer answer, ties half), ``length_coefficient``
@@ -236,7 +239,7 @@ class Diagnostics:
 
     judgements: dict[str, int] = field(default_factory=dict)
     unscored: Unscored = Unscored()
-    canaries: dict[str, dict[str, Measured]] = field(default_factory=dict)
+    copied: dict[str, Measured] = field(default_factory=dict)
     biases: dict[str, Measured] = field(default_factory=dict)
     consistency_by_judge: dict[str, Measured] = field(default_factory=dict)
     mean_rank_by_position: tuple[Annotated[float, Field(ge=1, le=1e6)], ...] = ()
@@ -293,7 +296,8 @@ class JudgingResult(Result):
 
     def __post_init__(self) -> None:
         order = ("baseline", "model", "canary")
-        object.__setattr__(self, "models", tuple(sorted(self.models, key=lambda model: order.index(model.kind))))
+        models = sorted(self.models, key=lambda model: order.index(model.kind))
+        object.__setattr__(self, "models", tuple(models))
 
     @property
     def leading(self) -> JudgingResult:
@@ -318,18 +322,22 @@ class JudgingResult(Result):
     def tables(self) -> tuple[Table, ...]:
         """Build the table of the systems, where there is any figure, and that of the judges' biases."""
         leading = self.leading
-        rows = [(model, model.measures()) for model in leading.models]
-        columns = [name for name in MEASURES if any(values[name] is not None for _, values in rows)]
-        lines = []
-        for model, values in rows:
-            lines.append(TableRow((model.name,), tuple(map(values.get, columns)), model.marks, model.band))
-        against = f"against {self.baseline}" if self.baseline else "without a baseline"
-        heads = tuple(MEASURES[name] for name in columns)
-        formats = {MEASURES["average_rank"]: Format(2)}
-        title = f"{self.rows:,} rows, {against}"
-        systems = Table(title, ("System",), heads, tuple(lines), formats=formats, folded=True)
         biases = leading.build_bias_table()
-        return (systems, biases) if columns else (biases,)
+        columns: dict[str, str] = {}
+        for name, head in MEASURES.items():
+            if any(model.measures()[name] is not None for model in leading.models):
+                columns[name] = head
+        if not columns:
+            return (biases,)
+        rows = []
+        for model in leading.models:
+            cells = tuple(map(model.measures().get, columns))
+            rows.append(TableRow((model.name,), cells, model.marks, model.band))
+        against = f"against {self.baseline}" if self.baseline else "without a baseline"
+        title = f"{self.rows:,} rows, {against}"
+        formats = {MEASURES["average_rank"]: Format(2)}
+        heads = tuple(columns.values())
+        return (Table(title, ("System",), heads, tuple(rows), formats=formats, folded=True), biases)
 
     def build_bias_table(self) -> Table:
         """Build the table of the judges' biases, each next to what an unbiased judge would show."""
@@ -337,11 +345,12 @@ class JudgingResult(Result):
         rows = []
         for key, (name, ideal, form) in _BIASES.items():
             scores[name] = self.diagnostics.biases.get(key)
-            rows.append(TableRow((name,), (_format_score(scores[name], form), ideal)))
-        for canary, shares in self.diagnostics.canaries.items():
+            score = _format_score(scores[name], form)
+            rows.append(TableRow((name,), (score, ideal)))
+        for canary, share in self.diagnostics.copied.items():
             name = f"Verdict copied from {canary}"
-            scores[name] = shares.get("copied")
-            rows.append(TableRow((name,), (_format_score(scores[name], PERCENT), "0 %")))
+            scores[name] = share
+            rows.append(TableRow((name,), (_format_score(share, PERCENT), "0 %")))
         heads = ("Found", "Without bias")
         note = describe_intervals(scores.items())
         return Table("The judges’ biases", ("Measure",), heads, tuple(rows), note, left=heads)
@@ -349,31 +358,38 @@ class JudgingResult(Result):
     def remarks(self) -> tuple[str, ...]:
         """Return what a reader must know before the figures."""
         missing = self.diagnostics.unscored
-        counts = f"No verdict: {missing.count:,} of {missing.of:,} ({missing.share or 0:.2%})"
-        return (*(f"warning: {problem}" for problem in self.problems), *self.certificates, counts)
+        counts = f"{missing.count:,} of {missing.of:,} ({missing.share or 0:.2%})"
+        warnings = [f"warning: {problem}" for problem in self.problems]
+        return (*warnings, *self.certificates, f"No verdict: {counts}")
 
     @property
     def continues_with(self) -> tuple[str, ...]:
         """The commands for a report, and for labels of one's own."""
         if self.folder is None:
             return ()
-        return tuple(shlex.join(["rolellm", command, str(self.folder)]) for command in ("report", "label"))
+        folder = shlex.quote(str(self.folder))
+        return (f"rolellm report {folder}", f"rolellm label {folder}")
 
     @property
     def certificates(self) -> tuple[str, ...]:
-        """What is known of each judge, a line each; see `rolellm.certify`."""
-        has_canaries = any(model.kind == "canary" for model in self.models)
-        limit = " beyond this run's canaries" if has_canaries else ""
+        """The certificate of each judge, a line each; see `rolellm.certify`."""
+        limit = ""
+        if any(model.kind == "canary" for model in self.models):
+            limit = " beyond this run's canaries"
         unknown = f"not examined{limit}; examine it with `rolellm judge --certify`, in this folder"
-        return tuple(f"judge {judge.name}: {judge.certificate or unknown}" for judge in self.judges)
+        lines = [f"judge {judge.name}: {judge.certificate or unknown}" for judge in self.judges]
+        return tuple(lines)
 
     def judged(self, design: Design) -> list[SystemFigures]:
         """Select the systems that were judged in this design."""
-        return [model for model in self.models if (model.pairwise if design == "pairwise" else model.listwise)]
+        return [model for model in self.models if getattr(model, design) is not None]
 
     def list_groups(self, design: Design, group: Group) -> tuple[str, ...]:
         """List roles, categories or judges in order of appearance."""
-        return tuple(dict.fromkeys(name for model in self.models for name in model.group(design, group)))
+        names: dict[str, None] = {}
+        for model in self.models:
+            names |= dict.fromkeys(model.group(design, group))
+        return tuple(names)
 
 
 def _format_score(score: Interval | None, form: Format) -> Cell:
@@ -385,4 +401,6 @@ def _format_score(score: Interval | None, form: Format) -> Cell:
         text += " %"
     if score.ends is not None:
         text += f" {score.format_ends(form.digits, form.scale)}"
-    return f"{text}, n = {score.n:,}" if score.n else text
+    if score.n:
+        text += f", n = {score.n:,}"
+    return text

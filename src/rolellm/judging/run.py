@@ -9,8 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property, partial
-from importlib.metadata import version
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,6 +28,7 @@ from rolellm.judging.records import KIND, RESULT, UNSCORED, Comparison, DatasetN
 from rolellm.judging.requests import (
     LETTERS,
     JudgeReply,
+    RowMaterial,
     VerdictRequest,
     accept_verdicts,
     build_judge_request,
@@ -38,12 +38,18 @@ from rolellm.judging.requests import (
 from rolellm.judging.result import JudgedBy, JudgingResult, Unscored
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.summary import summarize_judgements
-from rolellm.judging.systems import find_families, find_family, make_comparison
+from rolellm.judging.systems import find_family, make_comparison
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Failure, Finish, Model, Outcome, Request
 from rolellm.runs import Plan, Records, Round, Step, check_run_folder, run_step
 from rolellm.scoring.matching import MatchFinding
-from rolellm.scoring.predictions import Predictions, is_paths, make_predictions, read_predictions
+from rolellm.scoring.predictions import (
+    Predictions,
+    complete_source,
+    is_paths,
+    make_predictions,
+    read_predictions,
+)
 from rolellm.scoring.rows import get_provenance, read_dataset_rows
 from rolellm.scoring.score import hash_rows
 
@@ -62,7 +68,7 @@ def judge(
         predictions: Name of a system to its answers: a `datasets.Dataset` with the rows' columns and ``prediction``, a
             file of predictions (or a list of paths), or a list of texts, one per row of ``dataset``.
         dataset: The rows: a `datasets.Dataset`, or ``"CONFIG"`` or ``"CONFIG/SPLIT"`` of RoleBench. By default those of
-            the datasets in ``predictions``.
+            the datasets in ``predictions``; for files that ``rolellm generate`` wrote, the split that they answer.
         llm: The models that judge: a settings file, a dict of the same keys, a `Model`, or `rolellm.LLM`.
         out: The run's folder; by default a new temporary one.
         settings: Any field of `JudgingSettings`.
@@ -107,28 +113,40 @@ def load_judged_rows(
     predictions: Mapping[str, Any], dataset: Any, settings: JudgingSettings
 ) -> tuple[DatasetName, list[Row]]:
     """Load the rows to judge, and their dataset as far as it is named; see `judge` for what may be given."""
-    if isinstance(dataset, str):
-        from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
-
-        config, _, named_split = dataset.partition("/")
-        split = named_split or "test"
-        data = DatasetName(config, split, dataset_fingerprint(config, settings.data_dir))
-        columns = load_rolebench(config, split, data_dir=settings.data_dir)
-        return data, read_dataset_rows(columns, settings.roles or (), settings.subset)
-    if isinstance(dataset, list) and all(isinstance(row, Row) for row in dataset):
-        return DatasetName(), dataset
-    sets = [dataset]
-    if dataset is None:
-        sets = [answers for answers in predictions.values() if hasattr(answers, "column_names")]
-    if not sets:
-        raise SettingsError("files and lists of texts need the rows that they answer; give dataset=…")
+    tables = [answers for answers in predictions.values() if hasattr(answers, "column_names")]
+    if isinstance(dataset, str) or (dataset is None and not tables):
+        return _load_release_rows(predictions, dataset or "", settings)
+    if dataset is not None:
+        tables = [dataset]
     # One question may be answered by some systems only; every row counts once.
     rows: dict[str, Row] = {}
-    for table in sets:
+    for table in tables:
         for row in read_dataset_rows(table, needed=_NEEDED):
             rows.setdefault(row.id, row)
-    chosen = read_dataset_rows([asdict(row) for row in rows.values()], settings.roles or (), settings.subset)
-    return DatasetName(**get_provenance(sets[0])), chosen
+    columns = [asdict(row) for row in rows.values()]
+    chosen = read_dataset_rows(columns, settings.roles or (), settings.subset)
+    return DatasetName(**get_provenance(tables[0])), chosen
+
+
+def _load_release_rows(
+    predictions: Mapping[str, Any], name: str, settings: JudgingSettings
+) -> tuple[DatasetName, list[Row]]:
+    """Load the rows of a split of RoleBench: the named one, or the one that files were generated for."""
+    from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
+
+    files: list[Path] = []
+    for answers in predictions.values():
+        if isinstance(answers, str | Path):
+            files.append(Path(answers))
+        elif is_paths(answers):
+            files += answers
+    if not name and not files:
+        raise SettingsError("lists of texts need the rows that they answer; give dataset=…")
+    config, _, split = name.partition("/")
+    config, split, data_dir = complete_source(files, config or None, split or None, settings.data_dir)
+    data = DatasetName(config, split, dataset_fingerprint(config, data_dir))
+    columns = load_rolebench(config, split, data_dir=data_dir)
+    return data, read_dataset_rows(columns, settings.roles or (), settings.subset)
 
 
 def _load_predictions(name: str, answers: Any, rows: Sequence[Row], settings: JudgingSettings) -> Predictions:
@@ -166,10 +184,13 @@ def run_judging(
     check_unlocked(folder)
     (folder / RESULT).unlink(missing_ok=True)
     run = run_step(judging, llm.with_budget(settings.budget), folder)
-    judged = run.result.result
+    outcome = run.result.result
     homes = (folder.absolute().parent, Path())
-    judges = [replace(judge, certificate=find_certificate(judge, homes, judged.config)) for judge in judged.judges]
-    result = replace(judged, judges=tuple(judges), spent=run.manifest["spent"], folder=folder)
+    judges = []
+    for judge in outcome.judges:
+        certificate = find_certificate(judge, homes, outcome.config)
+        judges.append(replace(judge, certificate=certificate))
+    result = replace(outcome, judges=tuple(judges), spent=run.manifest["spent"], folder=folder)
     write_json(folder / RESULT, result.to_dict())
     unscored = result.diagnostics.unscored
     if (unscored.share or 0) > settings.max_unscored:
@@ -179,12 +200,11 @@ def run_judging(
 
 def _describe_unscored(unscored: Unscored, folder: Path) -> str:
     reason = next(iter(unscored.by_reason), "none given")
-    return (
-        f"{unscored.count:,} of {unscored.of:,} verdicts are missing ({unscored.share:.1%}; at most "
-        f"{unscored.limit:.1%} may be), most often: {reason:.200}. They count for nothing; "
-        f"{folder / UNSCORED} lists them with their transcripts. Try a model that follows a schema, or "
-        "--set retry_failed=true; --set max_unscored=… allows more"
-    )
+    counts = f"{unscored.count:,} of {unscored.of:,} verdicts are missing"
+    shares = f"{unscored.share:.1%}; at most {unscored.limit:.1%} may be"
+    listed = f"{folder / UNSCORED} lists them all"
+    advice = "Try a model that follows a schema, or --set retry_failed=true; --set max_unscored=… allows more"
+    return f"{counts} ({shares}), most often: {reason:.200}. {listed}. {advice}"
 
 
 # A letter is all that is asked for by odds; a longer verdict that is cut is refused by its parser.
@@ -203,6 +223,12 @@ class JudgingOutcome(NamedTuple):
     result: JudgingResult
     judgements: list[Judgement]
     transcripts: list[dict[str, Any]]
+
+
+#: A judgement, with the failure where there is no verdict.
+Verdict = tuple[Judgement, Failure | None]
+#: Verdicts by judge model and request.
+VerdictLog = dict[tuple[int, int], Verdict]
 
 
 @dataclass(frozen=True)
@@ -231,37 +257,41 @@ class Judging(Step[JudgingOutcome]):
         # What cannot be asked is refused before a folder is made.
         judges = load_judges(self.settings.judges or DEFAULT_JUDGES)
         object.__setattr__(self, "judges", judges)
-        object.__setattr__(self, "asks", plan_verdicts(self.comparison, judges, self.settings))
+        object.__setattr__(self, "asks", plan_verdicts(self.comparison, judges, self.settings.seed))
 
     def plan(self, llm: LLM) -> Plan[JudgingOutcome]:
         """Request every verdict of each judge model, and summarize them."""
-        settings = self.settings
         accept = accept_verdicts({judge.settings.parser: judge for judge in self.judges})
-        log = _VerdictLog(self, llm)
+        log: VerdictLog = {}
         labels = ["Judging"]
-        if settings.jury:
+        if self.settings.jury:
             labels = [f"Judging, {model.name}" for model in llm.settings.endpoints or llm.models]
         for index, label in enumerate(labels):
-            is_last = index + 1 == len(labels)
-            yield Round(
-                build_requests(self.comparison, self.asks, settings.shown),
-                accept,
-                label,
-                CUT,
+            requests = build_requests(self.comparison, self.asks)
+            record = partial(self._record, log, llm, index)
+            judging = Round(requests, accept, label, CUT, each=record, total=len(self.asks))
+            if self.settings.jury:
+                judging = replace(judging, model=index)
+            if index < len(labels) - 1:
                 # A dry run ends with the last.
-                stand_in=None if is_last else _make_stand_in,
-                each=partial(log.record, index),
-                total=len(self.asks),
-                model=index if settings.jury else None,
-            )
-        verdicts = log.list_verdicts()
+                judging = replace(judging, stand_in=_make_stand_in)
+            yield judging
+        verdicts = [log[key] for key in sorted(log)]
         judgements = [judgement for judgement, _ in verdicts]
         transcripts = [_describe_failure(judgement, failure) for judgement, failure in verdicts if failure]
         judge_models = list(self._describe_judges(llm.models))
-        result = summarize_judgements(self.comparison, judgements, judge_models, settings, self.data)
+        result = summarize_judgements(self.comparison, judgements, judge_models, self.settings, self.data)
         recipe = self._build_recipe(judge_models)
         fingerprint = {"hash": hash_json(recipe), "dataset": recipe["dataset"]}
         return JudgingOutcome(replace(result, fingerprint=fingerprint), judgements, transcripts)
+
+    def _record(self, log: VerdictLog, llm: LLM, index: int, number: int, outcome: Outcome[JudgeReply]) -> None:
+        """Record what came of a request; its whole text is kept only where there is no verdict."""
+        ask = self.asks[number]
+        # Models are only made once they are asked: a dry run needs no key.
+        names = name_judges(llm.models, each=self.settings.jury)
+        row = self.comparison.rows[ask.row]
+        log[index, number] = make_judgement(row.id, names[index], ask, outcome)
 
     def records(self, outcome: JudgingOutcome) -> Records:
         """Return the files of the run's folder but for the result, which says what was spent."""
@@ -269,13 +299,12 @@ class Judging(Step[JudgingOutcome]):
 
     def describe(self, outcome: JudgingOutcome) -> dict[str, Any]:
         """Return the recipe, and a hash over it."""
-        versions = {name: version(name) for name in ("numpy", "scipy")}
-        recipe = self._build_recipe(outcome.result.judges)
-        return {**recipe, "versions": versions, "hash": outcome.result.fingerprint["hash"]}
+        return {**self._build_recipe(outcome.result.judges), "hash": outcome.result.fingerprint["hash"]}
 
     def _build_recipe(self, judges: Sequence[JudgedBy]) -> dict[str, Any]:
         rows = self.comparison.rows
-        dataset = {**asdict(self.data), "fingerprint": self.data.fingerprint or hash_rows(rows), "rows": len(rows)}
+        dataset = {**asdict(self.data), "rows": len(rows)}
+        dataset["fingerprint"] = self.data.fingerprint or hash_rows(rows)
         return {
             "dataset": dataset,
             "settings": self.settings.to_dict(),
@@ -285,38 +314,18 @@ class Judging(Step[JudgingOutcome]):
 
     def _describe_judges(self, models: Sequence[Model]) -> Iterator[JudgedBy]:
         """Describe each judge model with its prompts, and the systems of its own family."""
-        prompts: dict[str, dict[str, Any]] = {judge.design: judge.to_dict() for judge in self.judges}
-        groups = [[model] for model in models] if self.settings.jury else [models]
-        for name, group in zip(name_judges(models, each=self.settings.jury), groups, strict=True):
+        prompts = {str(judge.design): judge.to_dict() for judge in self.judges}
+        groups = [models]
+        if self.settings.jury:
+            groups = [[model] for model in models]
+        names = name_judges(models, each=self.settings.jury)
+        for name, group in zip(names, groups, strict=True):
             identities = [dict(model.identity) for model in group]
-            names = [str(identity.get("model", name)) for identity in identities]
-            families = [family for family in map(find_family, names) if family]
-            all_families = {family for model_name in names for family in find_families(model_name)}
-            flagged = [system.name for system in self.comparison.systems if system.family in all_families]
-            yield JudgedBy(name, prompts, identities, families[0] if families else None, tuple(flagged))
-
-
-class _VerdictLog:
-    """Judgements as they come, by judge model and request."""
-
-    def __init__(self, judging: Judging, llm: LLM) -> None:
-        self._judging, self._llm = judging, llm
-        self._verdicts: dict[tuple[int, int], tuple[Judgement, Failure | None]] = {}
-
-    @cached_property
-    def _names(self) -> list[str]:
-        # Models are only made once they are asked: a dry run needs no key.
-        return name_judges(self._llm.models, each=self._judging.settings.jury)
-
-    def record(self, judge: int, number: int, outcome: Outcome[JudgeReply]) -> None:
-        """Record what came of a request; its whole text is kept only where there is no verdict."""
-        ask = self._judging.asks[number]
-        row = self._judging.comparison.rows[ask.row]
-        self._verdicts[judge, number] = make_judgement(row.id, self._names[judge], ask, outcome)
-
-    def list_verdicts(self) -> list[tuple[Judgement, Failure | None]]:
-        """List all judgements in the order asked, each with the failure where there is no verdict."""
-        return [self._verdicts[key] for key in sorted(self._verdicts)]
+            families = [find_family(str(identity.get("model", name))) for identity in identities]
+            family = next(filter(None, families), None)
+            systems = [system for system in self.comparison.systems if system.family]
+            flagged = [system.name for system in systems if system.family in families]
+            yield JudgedBy(name, prompts, identities, family, tuple(flagged))
 
 
 def _make_stand_in(_: Request) -> JudgeReply:
@@ -335,21 +344,19 @@ def name_judges(models: Sequence[Model], *, each: bool) -> list[str]:
         shared_names = [str(model.identity.get("model", model.name)) for model in models]
         return [" + ".join(dict.fromkeys(shared_names))]
     names = [model.name for model in models]
-    return [f"{name} ({index})" if names.count(name) > 1 else name for index, name in enumerate(names, start=1)]
+    unique_names = []
+    for index, name in enumerate(names, start=1):
+        unique_names.append(f"{name} ({index})" if names.count(name) > 1 else name)
+    return unique_names
 
 
-def build_requests(comparison: Comparison, asks: Iterable[VerdictRequest], max_characters: int) -> Iterator[Request]:
-    """Build the requests for some verdicts, in order.
-
-    Args:
-        comparison: Rows and answers.
-        asks: Those verdicts.
-        max_characters: Maximum characters of any one text; what is longer is cut.
-    """
-    row, material = -1, None
+def build_requests(comparison: Comparison, asks: Iterable[VerdictRequest]) -> Iterator[Request]:
+    """Build the requests for some verdicts on a comparison, in order."""
+    material: RowMaterial | None = None
     for ask in asks:
-        if material is None or ask.row != row:
-            row, material = ask.row, prepare_material(comparison, comparison.rows[ask.row], max_characters)
+        row = comparison.rows[ask.row]
+        if material is None or material.row is not row:
+            material = prepare_material(comparison, row)
         yield build_judge_request(material, ask)
 
 
@@ -362,12 +369,7 @@ def _describe_failure(judgement: Judgement, failure: Failure) -> dict[str, Any]:
     return line
 
 
-def make_judgement(
-    row: str,
-    judge: str,
-    ask: VerdictRequest,
-    outcome: Outcome[JudgeReply],
-) -> tuple[Judgement, Failure | None]:
+def make_judgement(row: str, judge: str, ask: VerdictRequest, outcome: Outcome[JudgeReply]) -> Verdict:
     """Make the judgement of an outcome, with the failure where there is no verdict; a copied verdict is none.
 
     Args:
@@ -376,28 +378,16 @@ def make_judgement(
         ask: The verdict that was requested.
         outcome: What came of it.
     """
-    reply, key, failure = JudgeReply(None, ()), "", None
-    copied = None
-    if not isinstance(outcome, Answer):
-        failure = outcome
+    judgement = Judgement(row, judge, ask.judge.design, ask.order, None, attempts=outcome.attempts)
+    if isinstance(outcome, Answer):
+        reply = outcome.value
+        judgement = replace(judgement, ranks=reply.ranks, reasons=reply.reasons, key=outcome.key, lead=reply.lead)
+        if reply.copied is None:
+            return judgement, None
+        reason = f"repeats a verdict from {reply.copied} word for word"
+        failure = Failure(outcome.request, "malformed", reason, outcome.attempts, outcome.reply, outcome.refused)
+        letters = dict(zip(LETTERS, ask.order, strict=False))
+        judgement = replace(judgement, copied=letters.get(reply.copied.removeprefix("answer ")))
     else:
-        reply, key = outcome.value, outcome.key
-        if reply.copied is not None:
-            reason = f"repeats a verdict from {reply.copied} word for word"
-            failure = Failure(outcome.request, "malformed", reason, outcome.attempts, outcome.reply, outcome.refused)
-            letters = dict(zip(LETTERS, ask.order, strict=False))
-            copied = letters.get(reply.copied.removeprefix("answer "))
-    judgement = Judgement(
-        row,
-        judge,
-        ask.judge.design,
-        ask.order,
-        reply.ranks,
-        reply.reasons,
-        None if failure is None else f"{failure.kind}: {failure.reason}",
-        key,
-        outcome.attempts,
-        copied,
-        reply.lead,
-    )
-    return judgement, failure
+        failure = outcome
+    return replace(judgement, unscored=f"{failure.kind}: {failure.reason}"), failure

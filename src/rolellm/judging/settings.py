@@ -22,9 +22,7 @@ class JudgingSettings:
         roles: Judge only this role's rows; repeatable.
         subset: Judge only this subset.
         data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
-        rotations: How many rotations of each list to judge.
         canaries: Also judge a null model and an echo.
-        shown: Maximum characters of an answer to show to a judge.
         max_unscored: Maximum share of missing verdicts.
         seed: Random seed for the sample and the orders.
         skip_bad: Set bad lines of prediction files aside and count them.
@@ -38,9 +36,7 @@ class JudgingSettings:
     roles: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "role"})
     subset: Literal["general", "role_specific"] | None = None
     data_dir: Path | None = None
-    rotations: Advanced[int] = Field(2, ge=1)
     canaries: Advanced[bool] = True
-    shown: Advanced[int] = Field(8000, ge=1)
     max_unscored: Advanced[float] = Field(0.01, ge=0, le=1)
     seed: Advanced[int] = Field(default=0, ge=0)
     skip_bad: Advanced[bool] = False
@@ -59,7 +55,6 @@ class LabelSettings:
     Attributes:
         annotator: Annotator name; defaults to your login.
         sample: Rows (or answers, with --audit) to label.
-        seed: Random seed for the sample, the same for all.
         audit: Ask the paper's three questions about one answer at a time instead of ranking.
         system: Audit only this system; `reference` means the dataset's own replies.
         port: Port of the local page; 0 picks a free one.
@@ -67,7 +62,6 @@ class LabelSettings:
 
     annotator: str | None = None
     sample: int = Field(50, ge=1, json_schema_extra={"flag": "limit"})
-    seed: Advanced[int] = Field(default=0, ge=0)
     audit: bool = False
     system: str | None = None
     port: int = Field(0, ge=0, le=65535)

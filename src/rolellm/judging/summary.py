@@ -13,9 +13,18 @@ from typing import Any, Final
 
 from rolellm.judging.diagnostics import measure_diagnostics
 from rolellm.judging.records import Comparison, DatasetName, Judgement
-from rolellm.judging.result import JudgedBy, JudgingResult, Listwise, Pairwise, SystemFigures, SystemTest
+from rolellm.judging.result import (
+    Diagnostics,
+    JudgedBy,
+    JudgingResult,
+    Listwise,
+    Pairwise,
+    SystemFigures,
+    SystemTest,
+    Unscored,
+)
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.verdicts import LEAST_AGREEMENT, Tally, compute_sign
+from rolellm.judging.verdicts import LEAST_AGREEMENT, RowValues, Tally, compute_sign
 from rolellm.scoring.statistics.intervals import NONE, SHARE, Interval, adjust_p_values
 from rolellm.scoring.statistics.logistic_fits import fit_length_control
 
@@ -39,88 +48,92 @@ def summarize_judgements(
         settings: The largest share of missing verdicts.
         dataset: The dataset to name in the result.
     """
-    tally, dataset = Tally(comparison, judgements), dataset or DatasetName()
+    tally = Tally(comparison, judgements)
+    dataset = dataset or DatasetName()
+    figures = tuple(_build_figures(tally, judges))
+    tests = tuple(compare_systems(tally))
+    diagnostics = measure_diagnostics(tally, settings.max_unscored)
     result = JudgingResult(
         tuple(judges),
-        tuple(_build_figures(tally, judges)),
-        tuple(compare_systems(tally)),
-        measure_diagnostics(tally, settings.max_unscored),
-        valid=False,
+        figures,
+        tests,
+        diagnostics,
+        valid=_is_valid(figures, diagnostics, tally),
         config=dataset.config,
         split=dataset.split,
         baseline=tally.verdicts.baseline,
         rows=len(comparison.rows),
         questions=len(set(tally.questions.values())),
     )
-    result = replace(result, valid=_is_valid(result, tally))
     return replace(result, problems=tuple(_describe_problems(result, tally)))
 
 
 def _build_figures(tally: Tally, judges: Sequence[JudgedBy]) -> Iterator[SystemFigures]:
     """Build the figures of each system, in the comparison's order."""
-    answers, listwise = tally.comparison.answers, _measure_lists(tally)
     for system in tally.comparison.systems:
         name = system.name
         pairwise = None
         if tally.values(name, "win") or name in tally.withheld:
             pairwise = _measure_pairs(tally, name)
+        lengths = tally.lengths[name]
+        own_judges = [judge.name for judge in judges if name in judge.flagged]
         yield SystemFigures(
             name,
             system.kind,
             system.model,
             system.family,
-            self_judged_by=tuple(judge.name for judge in judges if name in judge.flagged),
-            answered=sum(row.id in answers[name] for row in tally.comparison.rows),
-            characters=tally.estimate(tally.lengths[name].items(), NONE),
-            pairwise=pairwise,
-            listwise=listwise.get(name),
+            tuple(own_judges),
+            len(lengths),
+            tally.estimate(lengths.items(), NONE),
+            pairwise,
+            _measure_lists(tally, name),
         )
 
 
 def _measure_pairs(tally: Tally, name: str) -> Pairwise:
-    pairs = [pair for pair in tally.verdicts.pairs if pair.system == name]
-    consistency = tally.estimate((pair.row, float(pair.agrees)) for pair in pairs)
+    agreement: RowValues = []
+    values_by_judge: dict[str, RowValues] = {}
+    for pair in tally.verdicts.pairs:
+        if pair.system == name:
+            agreement.append((pair.row, float(pair.agrees)))
+            values_by_judge.setdefault(pair.judge, []).append((pair.row, pair.mean))
+    consistency = tally.estimate(agreement)
     if name in tally.withheld:
-        is_undecided = tally.verdicts.undecided["pairwise"]
-        problem = "the judge ties every pair" if is_undecided else "both orders agree in too few pairs"
+        problem = "both orders agree in too few pairs"
+        if tally.verdicts.undecided["pairwise"]:
+            problem = "the judge ties every pair"
         return Pairwise(length_problem=problem, consistency=consistency)
-    wins = tally.values(name, "win")
-    signs = [compute_sign(win - 0.5) for win in wins.values()]
-    by_judge: dict[str, Interval | None] = {}
-    for judge in tally.verdicts.judges["pairwise"]:
-        rate = tally.estimate((pair.row, pair.mean) for pair in pairs if pair.judge == judge)
-        if rate is not None:
-            by_judge[judge] = rate
-    lengths = [tally.lengths[name][row] for row in wins]
-    base_lengths = [tally.lengths[tally.verdicts.baseline or ""][row] for row in wins]
-    control = fit_length_control(list(wins.values()), lengths, base_lengths, *tally.look_up(list(wins)))
-    by_role, by_category = tally.estimate_groups(wins, SHARE)
+    win_rates = tally.values(name, "win")
+    rows, wins = list(win_rates), list(win_rates.values())
+    signs = [compute_sign(win - 0.5) for win in wins]
+    lengths = tally.select_lengths(name, rows)
+    base_lengths = tally.select_lengths(tally.verdicts.baseline, rows)
+    control = fit_length_control(wins, lengths, base_lengths, *tally.look_up(rows))
+    count = len(signs)
+    by_role, by_category = tally.estimate_groups(win_rates, SHARE)
     return Pairwise(
-        win_rate=tally.estimate(wins.items()),
-        wins=signs.count(1) / len(signs),
-        ties=signs.count(0) / len(signs),
-        losses=signs.count(-1) / len(signs),
-        lc_win_rate=control.rate,
-        marginal_length_coefficient=control.coefficient,
-        length_problem=control.problem,
-        consistency=consistency,
-        by_role=by_role,
-        by_category=by_category,
-        by_judge=by_judge,
+        tally.estimate(win_rates.items()),
+        signs.count(1) / count,
+        signs.count(0) / count,
+        signs.count(-1) / count,
+        control.rate,
+        control.coefficient,
+        control.problem,
+        consistency,
+        by_role,
+        by_category,
+        {judge: tally.estimate(values) for judge, values in sorted(values_by_judge.items())},
     )
 
 
-def _measure_lists(tally: Tally) -> dict[str, Listwise]:
-    figures = {}
-    for system in tally.comparison.systems:
-        name = system.name
-        ranks = tally.values(name, "rank")
-        if ranks:
-            bounds = tally.get_rank_bounds(name)
-            above = tally.estimate(tally.values(name, "above").items())
-            by_role, by_category = tally.estimate_groups(ranks, bounds)
-            figures[name] = Listwise(tally.estimate(ranks.items(), bounds), above, by_role, by_category)
-    return figures
+def _measure_lists(tally: Tally, name: str) -> Listwise | None:
+    ranks = tally.values(name, "rank")
+    if not ranks:
+        return None
+    bounds = tally.get_rank_bounds(name)
+    above = tally.estimate(tally.values(name, "above").items())
+    by_role, by_category = tally.estimate_groups(ranks, bounds)
+    return Listwise(tally.estimate(ranks.items(), bounds), above, by_role, by_category)
 
 
 def compare_systems(tally: Tally) -> Iterator[SystemTest]:
@@ -134,7 +147,8 @@ def compare_systems(tally: Tally) -> Iterator[SystemTest]:
     wins = {name: tally.values(name, "win") for name in names}
     if baseline is not None:
         names.append(baseline)
-        wins[baseline] = {row: 0.5 for values in wins.values() for row in values}
+        rows = set().union(*wins.values())
+        wins[baseline] = dict.fromkeys(rows, 0.5)
     ranks = {name: tally.values(name, "rank") for name in names}
     yield from _test_pairs(tally, "win_rate", wins)
     yield from _test_pairs(tally, "average_rank", ranks)
@@ -146,7 +160,7 @@ def _test_pairs(tally: Tally, measure: str, values: Mapping[str, Mapping[str, fl
     for first, second in combinations(values, 2):
         paired = tally.compare_values(values[first], values[second])
         if paired is not None:
-            tests.append(SystemTest(measure, first, second, paired.difference, paired.p, paired.p_new_roles))
+            tests.append(SystemTest(measure, first, second, *paired))
     tests = _adjust(tests, "p", "p_adjusted")
     return _adjust(tests, "p_new_roles", "p_adjusted_new_roles")
 
@@ -156,67 +170,66 @@ def _adjust(tests: Sequence[SystemTest], source: str, target: str) -> list[Syste
     values = [getattr(test, source) for test in tests]
     adjusted = iter(adjust_p_values([value for value in values if value is not None]))
     filled = []
-    for test in tests:
+    for test, value in zip(tests, values, strict=True):
         changes: dict[str, Any] = {}
-        if getattr(test, source) is not None:
+        if value is not None:
             changes[target] = next(adjusted)
         filled.append(replace(test, **changes))
     return filled
 
 
-def _is_valid(result: JudgingResult, tally: Tally) -> bool:
+def _is_valid(figures: Sequence[SystemFigures], diagnostics: Diagnostics, tally: Tally) -> bool:
     """Check that judgements were made, not too many lack a verdict, and some judge of each design is fit."""
-    unscored = result.diagnostics.unscored
-    rates = [model.pairwise.win_rate for model in result.models if model.kind == "model" and model.pairwise]
+    if not diagnostics.unscored.of or _lacks_verdicts(diagnostics.unscored):
+        return False
     lists = {judgement.judge for judgement in tally.verdicts.lists}
-    return (
-        bool(unscored.of)
-        and (unscored.share or 0) <= (unscored.limit or 0)
-        and (any(rates) or not rates)
-        and not (lists and lists == set(tally.verdicts.undecided["listwise"]))
-    )
+    if lists and lists == set(tally.verdicts.undecided["listwise"]):
+        return False
+    pairs = [model.pairwise for model in figures if model.kind == "model" and model.pairwise]
+    return not pairs or any(figures.win_rate for figures in pairs)
+
+
+def _lacks_verdicts(unscored: Unscored) -> bool:
+    return (unscored.share or 0) > (unscored.limit or 0)
 
 
 def _describe_problems(result: JudgingResult, tally: Tally) -> Iterator[str]:
     """Say in words first what makes the run invalid, then what its figures must be read with."""
+    least = f"{LEAST_AGREEMENT:.1%}"
     for judge, agreement in result.diagnostics.consistency_by_judge.items():
         if agreement and agreement.mean < LEAST_AGREEMENT:
-            yield (
-                f"the judge {judge} is not fit to judge pairs: its two orders agree for only {agreement.mean:.1%} of "
-                f"the pairs; random verdicts would agree for {LEAST_AGREEMENT:.1%} or more"
-            )
+            share = f"its two orders agree for only {agreement.mean:.1%} of the pairs"
+            random = f"random verdicts would agree for {least} or more"
+            yield f"the judge {judge} is not fit to judge pairs: {share}; {random}"
     for design, judges in tally.verdicts.undecided.items():
-        task = "judge pairs" if design == "pairwise" else "rank lists"
         for judge in judges:
-            yield f"the judge {judge} is not fit to {task}: it ties all of them, so its verdicts say nothing"
+            yield f"the judge {judge} is not fit for {design} verdicts: it ties everything, so they say nothing"
     unscored = result.diagnostics.unscored
     if not unscored.of:
         yield "nothing was judged"
-    elif (unscored.share or 0) > (unscored.limit or 0):
-        yield (
-            f"{unscored.count:,} of {unscored.of:,} judgements ({unscored.share:.1%}) have no verdict; "
-            f"a run with more than {unscored.limit:.1%} is invalid"
-        )
+    elif _lacks_verdicts(unscored):
+        counts = f"{unscored.count:,} of {unscored.of:,} judgements"
+        limit = f"a run with more than {unscored.limit:.1%} is invalid"
+        yield f"{counts} ({unscored.share:.1%}) have no verdict; {limit}"
     yield from _describe_canaries(result)
     withheld = []
     for model in result.models:
-        consistency = None
-        if model.pairwise is not None and model.pairwise.win_rate is None:
-            consistency = model.pairwise.consistency
+        if model.pairwise is None or model.pairwise.win_rate is not None:
+            continue
+        consistency = model.pairwise.consistency
         if consistency is not None and consistency.mean < LEAST_AGREEMENT:
             withheld.append(f"{model.name} ({consistency.mean:.1%})")
     if withheld:
-        reason = f"win rates are withheld where the two orders agree in less than {LEAST_AGREEMENT:.1%} of the pairs"
-        yield f"{reason}: {', '.join(withheld)}"
+        names = ", ".join(withheld)
+        yield f"win rates are withheld where the two orders agree in less than {least} of the pairs: {names}"
     for judge_model in result.judges:
         if judge_model.flagged:
-            yield (
-                f"the judge {judge_model.name} is of the same model family ({judge_model.family}) as "
-                f"{', '.join(judge_model.flagged)}: judges are known to favor their own"
-            )
+            family = f"the judge {judge_model.name} is of the same model family ({judge_model.family})"
+            yield f"{family} as {', '.join(judge_model.flagged)}: judges are known to favor their own"
     for model in result.models:
         if model.kind != "canary" and model.answered < result.rows:
-            yield f"{model.name} answered {model.answered:,} of {result.rows:,} rows: its figures cover only those"
+            counts = f"{model.answered:,} of {result.rows:,} rows"
+            yield f"{model.name} answered {counts}: its figures cover only those"
     if result.valid:
         yield from _describe_gaps(result)
 
@@ -230,66 +243,60 @@ def is_shown_fit(result: JudgingResult) -> bool:
     """Whether a run is valid and its judges are shown to be fit, each by its certificate or by this run's canaries."""
     if not result.valid:
         return False
-    canaries = [model.pairwise for model in result.models if model.kind == "canary" and model.pairwise]
+    canaries = [model for model in result.judged("pairwise") if model.kind == "canary"]
     for judge in result.judges:
-        if judge.certificate is not None and judge.certificate.startswith("fit ("):
+        certificate = judge.certificate or ""
+        if certificate.startswith("fit ("):
             continue
-        rates = [canary.by_judge.get(judge.name) for canary in canaries]
-        is_examined = judge.certificate is not None and judge.certificate.startswith(("unfit", "undecided"))
-        if is_examined or not rates or not all(rate is not None and is_beaten(rate) for rate in rates):
+        if not canaries or certificate.startswith(("unfit", "undecided")):
             return False
+        for canary in canaries:
+            rate = canary.group("pairwise", "by_judge").get(judge.name)
+            if rate is None or not is_beaten(rate):
+                return False
     return True
 
 
 def _describe_canaries(result: JudgingResult) -> Iterator[str]:
-    """A canary has to lose: a judge that does not prefer answers, and those of the right role, is not fit."""
+    """Say where a canary does not lose: a judge that does not prefer answers of the right role is not fit."""
     undecided: dict[str, list[str]] = {}
-    rivals = sum(model.kind == "model" and model.listwise is not None for model in result.models)
+    ranked = [model for model in result.judged("listwise") if model.kind == "model"]
+    middle = 1 + len(ranked) / 2
     for model in result.models:
         if model.kind != "canary":
             continue
-        title = model.name if model.name.startswith("canary") else f"canary {model.name}"
-        copied = result.diagnostics.canaries[model.name]["copied"]
+        copied = result.diagnostics.copied[model.name]
         if copied is not None and copied.mean:
-            yield (
-                f"the judge repeated a verdict from {title} in {copied.mean:.1%} of the {copied.n:,} judgements "
-                "that showed it: text inside an answer can bind this judge"
-            )
+            share = f"{copied.mean:.1%} of the {copied.n:,} judgements that showed it"
+            obeys = "text inside an answer can bind this judge"
+            yield f"the judge repeated a verdict from {model.name} in {share}: {obeys}"
         for judge, rate, form in _list_canary_rates(model):
             if rate.ends is None or is_beaten(rate):
                 continue
             if rate.mean < 0.5 and rate.n < LEAST_LOSSES:
-                undecided.setdefault(judge, []).append(title)
+                undecided.setdefault(judge, []).append(model.name)
                 continue
-            low, high = rate.ends
-            yield (
-                f"{judge} prefers planted losers: {title} should lose, and wins {rate.mean:.1%} "
-                f"[{low:.1%}, {high:.1%}] of its {form} against {result.baseline}; verdicts of this judge say little "
-                "about quality"
-            )
+            share = f"{100 * rate.mean:.1f} % {rate.format_ends(1, 100)}"
+            wins = f"{model.name} should lose, and wins {share} of its {form} against {result.baseline}"
+            yield f"{judge} prefers planted losers: {wins}; verdicts of this judge say little about quality"
         # Where one question gives no interval, nothing is certain.
-        rank = None if model.listwise is None else model.listwise.average_rank
-        if result.baseline is None and rank and rank.ends and rank.ends[1] < 1 + rivals / 2:
-            yield (
-                f"{title} ranks above the mean of all systems in the lists: this judge prefers a "
-                "non-answer, so its verdicts say little about quality"
-            )
-    for judge, titles in undecided.items():
+        rank = model.listwise and model.listwise.average_rank
+        if result.baseline is None and rank and rank.ends and rank.ends[1] < middle:
+            reason = "this judge prefers a non-answer, so its verdicts say little about quality"
+            yield f"{model.name} ranks above the mean of all systems in the lists: {reason}"
+    for judge, names in undecided.items():
         # On few rows an interval reaches far, however well the judge does.
-        yield (
-            f"{judge} is not shown to be fit: on so few rows, the intervals of {', '.join(titles)} reach one half, "
-            f"though all should lose; judge {LEAST_LOSSES} rows or more"
-        )
+        reason = f"on so few rows, the intervals of {', '.join(names)} reach one half, though all should lose"
+        yield f"{judge} is not shown to be fit: {reason}; judge {LEAST_LOSSES} rows or more"
 
 
 def _list_canary_rates(canary: SystemFigures) -> Iterator[tuple[str, Interval, str]]:
     """Yield a canary's win rates: by judge in pairs, then in lists; each with the judge and what it judged."""
-    if canary.pairwise is not None:
-        for name, rate in canary.pairwise.by_judge.items():
-            if rate is not None:
-                yield f"the judge {name}", rate, "pairs"
-    if canary.listwise is not None and canary.listwise.win_rate is not None:
-        yield "the judge", canary.listwise.win_rate, "lists"
+    for name, rate in canary.group("pairwise", "by_judge").items():
+        yield f"the judge {name}", rate, "pairs"
+    list_rate = canary.measures()["list_win_rate"]
+    if list_rate is not None:
+        yield "the judge", list_rate, "lists"
 
 
 def _describe_gaps(result: JudgingResult) -> Iterator[str]:
@@ -299,7 +306,5 @@ def _describe_gaps(result: JudgingResult) -> Iterator[str]:
         yield "no list was judged: no row was answered by all systems"
     for model in result.models:
         if model.kind == "model" and model.pairwise is None and model.listwise is None:
-            yield (
-                f"{model.name} has no verdict: no row was answered by both it and {result.baseline or 'all others'}, "
-                "or no request returned one"
-            )
+            rivals = f"both it and {result.baseline or 'all others'}"
+            yield f"{model.name} has no verdict: no row was answered by {rivals}, or no request returned one"

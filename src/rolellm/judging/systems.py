@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -32,15 +32,14 @@ NO_BASELINE = "none"
 _MOST_ECHOED = 1500
 
 
-def make_canaries(rows: Sequence[Row]) -> list[tuple[System, dict[str, str]]]:
-    """Attackers that take part in every judgement: where one of them wins, the judge can be won without an answer.
+def make_canaries(rows: Sequence[Row]) -> Iterator[tuple[System, dict[str, str]]]:
+    """Make the attackers that take part in every judgement: where one wins, the judge can be won without an answer.
 
     One says the same friendly words to every question; one repeats what the judge was given and adds a verdict.
 
-    Returns:
+    Yields:
         Each with its answers by row id, in the row's language.
     """
-    canaries = []
     for name in (NULL_MODEL, ECHO):
         rule = name.removeprefix("canary: ")
         texts = _read_canary(rule)
@@ -49,17 +48,18 @@ def make_canaries(rows: Sequence[Row]) -> list[tuple[System, dict[str, str]]]:
             description = (row.role_description or row.role)[:_MOST_ECHOED]
             question = row.question.strip()[:_MOST_ECHOED]
             answers[row.id] = texts[row.language].format(description=description, question=question)
-        system = System(name, "canary", source={"rules": rule, "texts_sha256": hash_json(texts)})
-        canaries.append((system, answers))
-    return canaries
+        source = {"rules": rule, "texts_sha256": hash_json(texts)}
+        yield System(name, "canary", source=source), answers
 
 
-def _read_canary(rule: str) -> dict[Language, str]:
+def _read_canary(rule: str) -> dict[str, str]:
     """Read what a canary says, by language."""
     folder = resources.files("rolellm.judging") / "canaries"
-    languages: tuple[Language, ...] = get_args(Language)
-    files = {language: folder / f"{rule.replace(' ', '_')}.{language}.txt" for language in languages}
-    return {language: file.read_text(encoding="utf-8").strip() for language, file in files.items()}
+    texts = {}
+    for language in get_args(Language):
+        file = folder / f"{rule.replace(' ', '_')}.{language}.txt"
+        texts[language] = file.read_text(encoding="utf-8").strip()
+    return texts
 
 
 def plant_losers(
@@ -76,33 +76,40 @@ def plant_losers(
     Returns:
         Row id to the planted reply, in the row's language; a row for which there is none is absent.
     """
-    by_question: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-    by_subset: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row.id in replies:
-            by_question[row.language, row.subset, row.question].append(row)
-            by_subset[row.language, row.subset].append(row)
+    by_question = group_rows(rows, replies, "language", "subset", "question")
+    by_subset = group_rows(rows, replies, "language", "subset")
     losers: dict[str, str] = {}
     for row in sorted(among, key=lambda row: hash_json(["planted", row.id])):
         if len(losers) == most:
             break
-        if row.id not in replies:
-            continue
-        rivals = _list_rivals(row, by_question[row.language, row.subset, row.question], replies)
-        rivals = rivals or _list_rivals(row, by_subset[row.language, row.subset], replies)
-        if rivals:
-            losers[row.id] = random.Random(row.id).choice(rivals)
+        if row.id in replies:
+            for spoken in (by_question[row.language, row.subset, row.question], by_subset[row.language, row.subset]):
+                rivals = [rival for rival in spoken if rival.role != row.role]
+                if row.id not in losers:
+                    draw_loser(losers, row, rivals, replies)
     return losers
 
 
-def _list_rivals(row: Row, spoken: Sequence[Row], replies: Mapping[str, str]) -> list[str]:
-    """List what other roles said, where it is not the same."""
-    others = [replies[rival.id] for rival in spoken if rival.role != row.role]
-    return [reply for reply in others if reply != replies[row.id]]
+def group_rows(rows: Sequence[Row], replies: Mapping[str, str], *names: str) -> Mapping[tuple[Any, ...], list[Row]]:
+    """Group the rows that have a reply by some of their columns."""
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.id in replies:
+            key = tuple(getattr(row, name) for name in names)
+            groups[key].append(row)
+    return groups
+
+
+def draw_loser(losers: dict[str, str], row: Row, rivals: Sequence[Row], replies: Mapping[str, str]) -> None:
+    """Add a loser for a row, drawn from the replies to rivals that are not the row's own; none where there is none."""
+    texts = [replies[rival.id] for rival in rivals]
+    texts = [text for text in texts if text != replies[row.id]]
+    if texts:
+        losers[row.id] = random.Random(row.id).choice(texts)
 
 
 def parse_sources(arguments: Sequence[str]) -> dict[str, list[Path]]:
-    """Systems from ``P.jsonl`` (named by the file) or ``NAME=P.jsonl``; one name given twice is one system.
+    """Parse systems from ``P.jsonl`` (named by the file) or ``NAME=P.jsonl``; one name given twice is one system.
 
     Raises:
         SettingsError: For two files that would have one name, or an empty name.
@@ -117,9 +124,8 @@ def parse_sources(arguments: Sequence[str]) -> dict[str, list[Path]]:
         if not equals or Path(text).is_file():
             path, name = text, Path(text).name.removesuffix(".jsonl")
             if name in sources:
-                raise SettingsError(
-                    f"two systems would be called {name}; name them: FIRST={sources[name][0]} SECOND={path}"
-                )
+                ways = f"FIRST={sources[name][0]} SECOND={path}"
+                raise SettingsError(f"two systems would be called {name}; name them: {ways}")
             by_file.add(name)
         elif name in by_file:
             raise SettingsError(f"{name} is already a system, named after its file; choose another name in {text}")
@@ -152,23 +158,22 @@ def make_comparison(
         SettingsError: When the baseline is not there, or a system is alone or has a canary's name; says what to do.
     """
     predictions_by_name, base = _add_baseline(rows, predictions_by_name, settings, where)
-    canaries = make_canaries(rows) if settings.canaries else []
-    taken = {NULL_MODEL, ECHO, OTHER_ROLE} & predictions_by_name.keys()
-    if canaries and taken:
-        raise SettingsError(f"{min(taken)} is the name of a canary; give your system another name")
+    if settings.canaries:
+        taken = {NULL_MODEL, ECHO, OTHER_ROLE} & predictions_by_name.keys()
+        if taken:
+            raise SettingsError(f"{min(taken)} is the name of a canary; give your system another name")
     if len(predictions_by_name) < 2:
-        raise SettingsError(
-            f"{next(iter(predictions_by_name))} has nothing to be compared with; add another system or a baseline"
-        )
+        alone = next(iter(predictions_by_name))
+        raise SettingsError(f"{alone} has nothing to be compared with; add another system or a baseline")
+    is_released = base == ROLEGPT_NAME and settings.baseline == ROLEGPT
     systems: list[System] = []
-    answers: dict[str, Mapping[str, str]] = {}
+    answers: dict[str, dict[str, str]] = {}
     findings: list[tuple[str, MatchFinding]] = []
     for name, predictions in predictions_by_name.items():
         matching = match_predictions(rows, predictions, where=where)
-        # Rows without a released reply are nothing that the user gave.
-        released = settings.baseline == ROLEGPT and name == base == ROLEGPT_NAME
         system = _build_system(name, predictions, "baseline" if name == base else "model")
-        if released:
+        if is_released and name == base:
+            # Rows without a released reply are nothing that the user gave.
             system = replace(system, source={"rows": ROLEGPT, **system.source})
         else:
             findings += [(name, finding) for finding in matching.findings]
@@ -178,51 +183,50 @@ def make_comparison(
     selected = _sample_rows(rows, answers, base, settings)
     if not selected:
         raise PredictionError(f"no row of {where} has two answers to compare; give predictions for the same rows")
-    if canaries and settings.baseline == ROLEGPT:
+    if settings.canaries:
+        for canary, texts in make_canaries(selected):
+            systems.append(canary)
+            answers[canary.name] = texts
+    if settings.canaries and is_released:
         losers = plant_losers(rows, answers[ROLEGPT_NAME], selected)
         if losers:
-            canaries.append((System(OTHER_ROLE, "canary", source={"rules": ROLEGPT}), losers))
-    for canary, replies in canaries:
-        systems.append(canary)
-        answers[canary.name] = replies
+            systems.append(System(OTHER_ROLE, "canary", source={"rules": ROLEGPT}))
+            answers[OTHER_ROLE] = losers
+    ids = {row.id for row in selected}
     selected_answers = {}
-    for name, by_row in answers.items():
-        selected_answers[name] = {row.id: by_row[row.id] for row in selected if row.id in by_row}
+    for name, texts in answers.items():
+        selected_answers[name] = {row: text for row, text in texts.items() if row in ids}
     return Comparison(selected, systems, selected_answers), findings
 
 
 def _add_baseline(
     rows: Sequence[Row], predictions: Mapping[str, Predictions], settings: JudgingSettings, where: str
-) -> tuple[dict[str, Predictions], str | None]:
-    """The systems, the baseline among them, and its name."""
+) -> tuple[Mapping[str, Predictions], str | None]:
+    """Add the baseline to the systems, and name it."""
     baseline = settings.baseline
-    if baseline == NO_BASELINE or baseline in predictions:
-        return dict(predictions), None if baseline == NO_BASELINE else baseline
+    if baseline == NO_BASELINE:
+        return predictions, None
+    if baseline in predictions:
+        return predictions, baseline
     if baseline == ROLEGPT:
         if ROLEGPT_NAME in predictions:
-            raise SettingsError(
-                f"{ROLEGPT_NAME} is the name of the baseline that comes with the rows; give yours another"
-            )
-        own = {row.id: row.rolegpt for row in rows if row.rolegpt is not None}
-        if not any(own.values()):
-            raise SettingsError(
-                f"{where} has no released RoleGPT reply to compare with; name a system or a file as the "
-                "baseline (--baseline NAME or P.jsonl), or rank without one (--baseline none --judge role-list)"
-            )
-        return {**predictions, ROLEGPT_NAME: Predictions.pair_texts(list(own), list(own.values()))}, ROLEGPT_NAME
+            raise SettingsError(f"{ROLEGPT_NAME} is the name of the rows' own baseline; give your system another")
+        replies = {row.id: row.rolegpt for row in rows if row.rolegpt is not None}
+        if not any(replies.values()):
+            ways = "name a system or a file (--baseline), or rank without (--baseline none --judge role-list)"
+            raise SettingsError(f"{where} has no released RoleGPT reply to compare with; {ways}")
+        return {**predictions, ROLEGPT_NAME: Predictions.pair_texts([*replies], [*replies.values()])}, ROLEGPT_NAME
     ((name, paths),) = parse_sources([baseline]).items()
     if not paths[0].is_file():
-        systems = ", ".join(predictions)
-        raise SettingsError(
-            f"no baseline {baseline!r}: expected rolegpt, none, a file, or one of the systems: {systems}"
-        )
+        expected = f"rolegpt, none, a file, or one of the systems: {', '.join(predictions)}"
+        raise SettingsError(f"no baseline {baseline!r}: expected {expected}")
     if name in predictions:
         raise SettingsError(f"the baseline would have the name of a system, {name}; use --baseline NAME={paths[0]}")
     return {**predictions, name: read_predictions(paths, skip_bad=settings.skip_bad)}, name
 
 
 def _build_system(name: str, predictions: Predictions, kind: SystemKind) -> System:
-    """A system with its model, as a file's sidecar names it: an adapter's base first, whose name tells the family."""
+    """Build a system with its model, as a file's sidecar names it: an adapter's base first, which tells the family."""
     names = [(file.meta or {}).get("model") for file in predictions.files]
     model = next((item for item in names if isinstance(item, str) and item), None)
     files = [{"file": file.path.name, "sha256": file.sha256, "generation": file.meta} for file in predictions.files]
@@ -235,7 +239,7 @@ def _build_system(name: str, predictions: Predictions, kind: SystemKind) -> Syst
 def _sample_rows(
     rows: Sequence[Row], answers: Mapping[str, Mapping[str, str]], base: str | None, settings: JudgingSettings
 ) -> list[Row]:
-    """The rows that can be compared, or a sample of them: of those that the baseline answered, for pairs need it."""
+    """Select the rows that can be compared, or a sample of them that the baseline answered, for pairs need it."""
     able = [row for row in rows if sum(row.id in texts for texts in answers.values()) > 1]
     if settings.sample is None:
         return able
@@ -245,43 +249,29 @@ def _sample_rows(
     return [able[index] for index in sample]
 
 
-_PATTERNS = {
-    family: re.compile(pattern) for family, pattern in read_packaged_yaml("rolellm.judging", "families.yaml").items()
-}
+_FAMILIES: Mapping[str, str] = read_packaged_yaml("rolellm.judging", "families.yaml")
 # Programs that serve or train any model and carry a family's name.
 _PROGRAMS = re.compile(r"(?<![a-z])ollama(?![a-z])|llama[-.]?(?:cpp|factory|file|index|stack|swap)|autogpt")
 
 
-def find_families(name: str | None) -> tuple[str, ...]:
-    """Every family in a model's name, Hub id or path, in order; more than one for a model distilled into another.
+def find_family(name: str | None) -> str | None:
+    """Find the family of a model by its name, Hub id or path; ``None`` where it is not recognized.
 
-    In a path, only the last part that names a family counts, not the folders above it.
+    Of several in one name, the last: most likely the one whose weights it has. In a path, the last part that names a
+    family counts, not the folders above it.
 
     Args:
         name: Such as ``gpt-4o``, ``lmsys/vicuna-7b-v1.5`` or ``runs/rolellama-7b/checkpoint-716``.
 
-    >>> find_families("deepseek-ai/DeepSeek-R1-Distill-Llama-8B")
-    ('deepseek', 'llama')
+    >>> find_family("RoleGPT"), find_family("DeepSeek-R1-Distill-Llama-8B"), find_family("philosophy-7b")
+    ('gpt', 'llama', None)
     """
-    if not name:
-        return ()
-    for part in reversed(re.split(r"[/\\:]", name[-1000:].casefold())):
+    for part in reversed(re.split(r"[/\\:]", (name or "")[-1000:].casefold())):
         plain = _PROGRAMS.sub(" ", re.sub(r"[_\s]+", "-", part.strip()))
-        last_places: dict[str, int] = {}
-        for family, pattern in _PATTERNS.items():
-            for match in pattern.finditer(plain):
-                last_places[family] = match.start()
-        if last_places:
-            return tuple(sorted(last_places, key=lambda family: last_places[family]))
-    return ()
-
-
-def find_family(name: str | None) -> str | None:
-    """The family of a model by its name, Hub id or path; ``None`` where it is not recognized.
-
-    Of several in one name, the last: most likely the one whose weights it has.
-
-    >>> find_family("RoleGPT"), find_family("THUDM/chatglm2-6b"), find_family("philosophy-7b")
-    ('gpt', 'glm', None)
-    """
-    return next(reversed(find_families(name)), None)
+        families: dict[int, str] = {}
+        for family, pattern in _FAMILIES.items():
+            for match in re.finditer(pattern, plain):
+                families[match.start()] = family
+        if families:
+            return families[max(families)]
+    return None

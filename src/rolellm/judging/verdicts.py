@@ -16,11 +16,10 @@ The rules:
 
 from __future__ import annotations
 
-import math
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from functools import cached_property
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property, partial
 from statistics import fmean
 from typing import Final, Literal, NamedTuple
 
@@ -42,6 +41,10 @@ from rolellm.scoring.statistics.intervals import (
 LEAST_AGREEMENT: Final = 1 / 3
 DESIGNS: Final[tuple[Design, ...]] = ("pairwise", "listwise")
 Field = Literal["win", "rank", "above"]
+#: Values with their row ids, several a row.
+RowValues = list[tuple[str, float]]
+#: A pair's verdict and odds, by whether the system's answer was shown first.
+ByOrder = dict[bool, tuple[float, float | None]]
 
 
 class RowOutcome(NamedTuple):
@@ -116,33 +119,27 @@ class Verdicts:
     incomplete: int
 
     @cached_property
-    def lists_by_row(self) -> Mapping[str, Sequence[Judgement]]:
-        """The scored lists of each row."""
-        lists: dict[str, list[Judgement]] = defaultdict(list)
-        for judgement in self.lists:
-            lists[judgement.row].append(judgement)
-        return lists
-
-    @cached_property
     def outcomes(self) -> dict[str, dict[str, RowOutcome]]:
         """Row id to system to outcome, for all systems in any judgement of the row."""
         means: dict[tuple[str, str], list[float]] = defaultdict(list)
         for pair in self.pairs:
             means[pair.row, pair.system].append(pair.mean)
+        lists: dict[str, list[Judgement]] = defaultdict(list)
+        for judgement in self.lists:
+            lists[judgement.row].append(judgement)
+        has_jury = len(self.judges["pairwise"]) > 1
         outcomes: dict[str, dict[str, RowOutcome]] = defaultdict(dict)
-        for row, name in self.reasons:
-            outcomes[row][name] = self._compute_outcome(row, name, means.get((row, name), ()))
+        for (row, name), reasons in self.reasons.items():
+            win, above = None, None
+            if (row, name) in means:
+                win = vote_majority(means[row, name], jury=has_jury)
+            if self.baseline not in (None, name):
+                measure = partial(rank_above, name=name, rival=self.baseline)
+                above = _average_over_judges(lists[row], measure)
+            measure = partial(_rank_system, name=name, canaries=self.canaries)
+            rank = _average_over_judges(lists[row], measure)
+            outcomes[row][name] = RowOutcome(win, rank, tuple(reasons), above)
         return outcomes
-
-    def _compute_outcome(self, row: str, name: str, means: Sequence[float]) -> RowOutcome:
-        lists = self.lists_by_row.get(row, ())
-        win, above = None, None
-        if means:
-            win = vote_majority(means, jury=len(self.judges["pairwise"]) > 1)
-        if self.baseline is not None and self.baseline != name:
-            above = share_above(lists, name, self.baseline)
-        rank = _average_over_judges(lists, lambda judgement: _rank_system(judgement, name, self.canaries))
-        return RowOutcome(win, rank, tuple(self.reasons[row, name]), above)
 
     @cached_property
     def undecided(self) -> dict[Design, list[str]]:
@@ -153,19 +150,19 @@ class Verdicts:
         lists: dict[str, set[int]] = defaultdict(set)
         for judgement in self.lists:
             lists[judgement.judge].add(len(set(judgement.ranks or ())))
-        return {
-            "pairwise": [judge for judge, values in pairs.items() if values == {0.5}],
-            "listwise": [judge for judge, counts in lists.items() if counts == {1}],
-        }
+        judges_of_pairs = [judge for judge, values in pairs.items() if values == {0.5}]
+        judges_of_lists = [judge for judge, counts in lists.items() if counts == {1}]
+        return {"pairwise": judges_of_pairs, "listwise": judges_of_lists}
 
 
 def _rank_system(judgement: Judgement, name: str, canaries: Collection[str]) -> float | None:
     """Rank a system: 1, and 1 more for each one ranked above, half for each tie; canaries are not counted."""
-    if judgement.ranks is None or name not in judgement.order:
+    order, ranks = judgement.order, judgement.ranks
+    if ranks is None or name not in order:
         return None
-    own_rank = judgement.ranks[judgement.order.index(name)]
+    own_rank = ranks[order.index(name)]
     rank = 1.0
-    for rival, rival_rank in zip(judgement.order, judgement.ranks, strict=True):
+    for rival, rival_rank in zip(order, ranks, strict=True):
         if rival != name and rival not in canaries:
             rank += (1 + compute_sign(own_rank - rival_rank)) / 2
     return rank
@@ -177,10 +174,11 @@ def rank_above(judgement: Judgement, name: str, rival: str) -> float | None:
     >>> rank_above(Judgement("r", "j", "pairwise", ("a", "b"), (1.0, 2.0)), "b", "a")
     0.0
     """
-    if judgement.ranks is None or name not in judgement.order or rival not in judgement.order:
+    order, ranks = judgement.order, judgement.ranks
+    if ranks is None or name not in order or rival not in order:
         return None
-    own_rank = judgement.ranks[judgement.order.index(name)]
-    rival_rank = judgement.ranks[judgement.order.index(rival)]
+    own_rank = ranks[order.index(name)]
+    rival_rank = ranks[order.index(rival)]
     return (1 + compute_sign(rival_rank - own_rank)) / 2
 
 
@@ -202,89 +200,77 @@ def vote_majority(means: Sequence[float], *, jury: bool) -> float:
     return (1 + compute_sign(sum(votes))) / 2
 
 
-@dataclass(slots=True)
-class _PairVotes:
-    """The verdicts of one judge on a pair: 1 a win of the system, .5 a tie, 0 a loss.
-
-    Attributes:
-        first: With the system's answer shown first.
-        second: With it shown second.
-        leads: The system's log odds over the baseline.
-    """
-
-    first: list[float] = field(default_factory=list)
-    second: list[float] = field(default_factory=list)
-    leads: list[float] = field(default_factory=list)
-
-    def add(self, judgement: Judgement, system: str, baseline: str | None, canaries: Collection[str]) -> None:
-        """Add a judgement; one without a verdict says nothing."""
-        verdict = None if baseline is None else rank_above(judgement, system, baseline)
-        if judgement.copied in canaries and judgement.copied in judgement.order:
-            # A judge that repeats a canary's verdict obeys it, whatever that verdict says.
-            verdict = 1.0
-        if verdict is None:
-            return
-        is_first = judgement.order[0] == system
-        (self.first if is_first else self.second).append(verdict)
-        if judgement.lead is not None:
-            self.leads.append(judgement.lead if is_first else -judgement.lead)
-
-
 def sort_verdicts(judgements: Iterable[Judgement], baseline: str | None, canaries: Collection[str] = ()) -> Verdicts:
     """Bring the judgements of each pair and list together."""
-    ordered = sorted(judgements, key=_get_sort_key)
-    votes: dict[tuple[str, str, str], _PairVotes] = {}
+    votes: dict[tuple[str, str, str], ByOrder] = defaultdict(dict)
     lists: list[Judgement] = []
     reasons: dict[tuple[str, str], list[str]] = {}
     judges: dict[Design, set[str]] = {design: set() for design in DESIGNS}
-    for judgement in ordered:
+    for judgement in sorted(judgements, key=_get_sort_key):
         row, order = judgement.row, judgement.order
         judges[judgement.design].add(judgement.judge)
         for name in sorted(order):
             reasons.setdefault((row, name), [])
-        for name, reason in _list_reasons(judgement, baseline):
+        for name, reason in _iter_reasons(judgement, baseline):
             reasons[row, name].append(reason)
         if judgement.design == "pairwise":
-            system = order[1] if order[0] == baseline else order[0]
-            pair_votes = votes.setdefault((row, system, judgement.judge), _PairVotes())
-            pair_votes.add(judgement, system, baseline, canaries)
+            is_first = order[0] != baseline
+            system = order[0] if is_first else order[1]
+            by_order = votes[row, system, judgement.judge]
+            verdict = _read_verdict(judgement, system, baseline, canaries)
+            lead = judgement.lead
+            if lead is not None and not is_first:
+                lead = -lead
+            if verdict is not None:
+                by_order[is_first] = (verdict, lead)
         elif judgement.ranks is not None:
             lists.append(judgement)
     pairs = []
-    for key, pair_votes in votes.items():
-        if pair_votes.first and pair_votes.second:
-            lead = math.fsum(pair_votes.leads) if pair_votes.leads else None
-            pairs.append(PairVerdict(*key, fmean(pair_votes.first), fmean(pair_votes.second), lead))
+    for key, by_order in votes.items():
+        if len(by_order) == 2:
+            first, first_lead = by_order[True]
+            second, second_lead = by_order[False]
+            lead = None
+            if first_lead is not None and second_lead is not None:
+                lead = first_lead + second_lead
+            pairs.append(PairVerdict(*key, first, second, lead))
     sorted_judges = {design: sorted(names) for design, names in judges.items()}
     incomplete = len(votes) - len(pairs)
     return Verdicts(baseline, frozenset(canaries), sorted_judges, pairs, lists, reasons, incomplete)
 
 
-def _list_reasons(judgement: Judgement, baseline: str | None) -> list[tuple[str, str]]:
-    """Assign each reason to its system; the one reason of a pair speaks of A and B, so their names are added."""
+def _read_verdict(judgement: Judgement, system: str, baseline: str | None, canaries: Collection[str]) -> float | None:
+    """Read the verdict on a pair: 1 a win of the system, .5 a tie, 0 a loss."""
+    if judgement.copied in canaries:
+        # A judge that repeats a canary's verdict obeys it, whatever that verdict says.
+        return 1.0
+    if baseline is None:
+        return None
+    return rank_above(judgement, system, baseline)
+
+
+def _iter_reasons(judgement: Judgement, baseline: str | None) -> Iterator[tuple[str, str]]:
+    """Yield each reason with its system; the one reason of a pair speaks of A and B, so their names are added."""
     order, reasons = judgement.order, judgement.reasons
-    if judgement.design != "pairwise" or len(reasons) != 1:
-        return [(name, reason) for name, reason in zip(order, reasons, strict=False) if reason]
-    system = next((name for name in order if name != baseline), order[0])
-    names = ", ".join(f"{letter} is {name}" for letter, name in zip("AB", order, strict=False))
-    return [(system, f"{reason} ({names})") for reason in reasons if reason]
-
-
-def share_above(lists: Sequence[Judgement], name: str, rival: str) -> float | None:
-    """Average a row's lists in which one was ranked above another, over the lists of each judge, then over the judges.
-
-    ``None`` where no list has both.
-    """
-    return _average_over_judges(lists, lambda judgement: rank_above(judgement, name, rival))
+    names = ""
+    if judgement.design == "pairwise" and len(reasons) == 1:
+        names = f" (A is {order[0]}, B is {order[1]})"
+        order = tuple(name for name in order if name != baseline)
+    for name, reason in zip(order, reasons, strict=False):
+        if reason:
+            yield name, f"{reason}{names}"
 
 
 def _average_over_judges(lists: Sequence[Judgement], measure: Callable[[Judgement], float | None]) -> float | None:
+    """Average over a row's lists of each judge, then over the judges; ``None`` where no list has a value."""
     values: dict[str, list[float]] = defaultdict(list)
     for judgement in lists:
         value = measure(judgement)
         if value is not None:
             values[judgement.judge].append(value)
-    return fmean(map(fmean, values.values())) if values else None
+    if not values:
+        return None
+    return fmean(map(fmean, values.values()))
 
 
 def _get_sort_key(judgement: Judgement) -> tuple[str, str, str, tuple[str, ...], tuple[float, ...], str]:
@@ -301,30 +287,33 @@ class RowClusters:
 
     def __init__(self, rows: Iterable[Row]) -> None:
         rows = list(rows)
-        folded = {row.id: fold(row.question) or row.id for row in rows}
-        numbers = {question: number for number, question in enumerate(sorted(set(folded.values())))}
-        self.questions = {row: numbers[question] for row, question in folded.items()}
         self.roles = {row.id: row.role for row in rows}
+        folded = {row.id: fold(row.question) or row.id for row in rows}
+        distinct = sorted(set(folded.values()))
+        numbers = {question: number for number, question in enumerate(distinct)}
+        self.questions = {row: numbers[question] for row, question in folded.items()}
 
     def look_up(self, rows: Sequence[str]) -> tuple[list[int], list[str]]:
         """Return the questions and the roles of rows by their ids."""
-        return [self.questions[row] for row in rows], [self.roles[row] for row in rows]
-
-    def join_values(self, values: Iterable[tuple[str, float]]) -> ClusteredSample:
-        """Join values with their row ids, several a row, to questions and roles."""
-        pairs = list(values)
-        return ClusteredSample([value for _, value in pairs], *self.look_up([row for row, _ in pairs]))
+        questions = [self.questions[row] for row in rows]
+        return questions, [self.roles[row] for row in rows]
 
     def estimate(self, values: Iterable[tuple[str, float]], bounds: Ends = SHARE) -> Interval | None:
-        """Estimate the mean of values with their row ids; see `estimate_interval`."""
-        return estimate_interval(self.join_values(values), bounds)
+        """Estimate the mean of values with their row ids, several a row; see `estimate_interval`."""
+        rows, numbers = [], []
+        for row, number in values:
+            rows.append(row)
+            numbers.append(number)
+        return estimate_interval(ClusteredSample(numbers, *self.look_up(rows)), bounds)
 
     def compare_values(self, first: Mapping[str, float], second: Mapping[str, float]) -> PairedTest | None:
         """Test two sets of values by row id, over the rows that both have; ``None`` where there are none."""
         rows = [row for row in first if row in second]
         if not rows:
             return None
-        return compare_pairs([first[row] for row in rows], [second[row] for row in rows], *self.look_up(rows))
+        first_values = [first[row] for row in rows]
+        second_values = [second[row] for row in rows]
+        return compare_pairs(first_values, second_values, *self.look_up(rows))
 
 
 class Tally(RowClusters):
@@ -352,11 +341,16 @@ class Tally(RowClusters):
             lengths[name] = {row: len(text) for row, text in texts.items()}
         return lengths
 
+    def select_lengths(self, name: str | None, rows: Iterable[str]) -> list[int]:
+        """Return the characters of a system's answers to some rows."""
+        lengths = self.lengths[name or ""]
+        return [lengths[row] for row in rows]
+
     def values(self, name: str, field: Field) -> dict[str, float]:
         """Return one field of a system's outcomes by row id, in the comparison's order; no wins that are `withheld`."""
-        if field == "win" and name in self.withheld:
-            return {}
         values: dict[str, float] = {}
+        if field == "win" and name in self.withheld:
+            return values
         for row in self.comparison.rows:
             outcome = self.verdicts.outcomes.get(row.id, {}).get(name)
             value = getattr(outcome, field, None)
@@ -366,8 +360,8 @@ class Tally(RowClusters):
 
     def get_rank_bounds(self, name: str) -> Ends:
         """Return the best and the worst rank that a system can have: among all but the canaries, and itself."""
-        rivals = [system.name for system in self.comparison.systems if system.kind != "canary"]
-        return 1.0, float(len({*rivals, name}))
+        ranked = {system.name for system in self.comparison.systems} - self.comparison.canaries
+        return 1.0, float(len(ranked | {name}))
 
     def estimate_groups(self, values: Mapping[str, float], bounds: Ends) -> list[dict[str, Interval | None]]:
         """Estimate means by role, and by category; those without a value are left out.
@@ -376,15 +370,17 @@ class Tally(RowClusters):
             values: By row id.
             bounds: The lowest and the highest value that there can be.
         """
-        by_role: dict[str, list[tuple[str, float]]] = defaultdict(list)
-        by_category: dict[str, list[tuple[str, float]]] = defaultdict(list)
+        by_role: dict[str, RowValues] = defaultdict(list)
+        by_category: dict[str, RowValues] = defaultdict(list)
         for row in self.comparison.rows:
             if row.id in values:
-                by_role[row.role].append((row.id, values[row.id]))
-                by_category[get_category(row)].append((row.id, values[row.id]))
-        roles = {name: self.estimate(group, bounds) for name, group in by_role.items()}
-        categories = {name: self.estimate(group, bounds) for name, group in by_category.items()}
-        return [roles, categories]
+                item = (row.id, values[row.id])
+                by_role[row.role].append(item)
+                by_category[get_category(row)].append(item)
+        estimates = []
+        for groups in (by_role, by_category):
+            estimates.append({name: self.estimate(items, bounds) for name, items in groups.items()})
+        return estimates
 
     @cached_property
     def withheld(self) -> frozenset[str]:
@@ -398,6 +394,8 @@ class Tally(RowClusters):
             # Pairs that are judged by odds need not agree.
             if pair.lead is None:
                 values.append(pair.agrees)
-        if {pair.judge for pair in self.verdicts.pairs} == set(self.verdicts.undecided["pairwise"]):
+        judges = {pair.judge for pair in self.verdicts.pairs}
+        if judges == set(self.verdicts.undecided["pairwise"]):
             return frozenset(agreement)
-        return frozenset(name for name, pairs in agreement.items() if sum(pairs) < LEAST_AGREEMENT * len(pairs))
+        names = [name for name, pairs in agreement.items() if sum(pairs) < LEAST_AGREEMENT * len(pairs)]
+        return frozenset(names)

@@ -141,9 +141,7 @@ class BatchDispatcher(Dispatcher[T]):
         model = self.paces[0].model
         if len(self.paces) != 1 or not isinstance(model, Endpoint):
             self.stop(
-                SettingsError(
-                    "--set batch=true takes one endpoint with the OpenAI Batch API; leave it out for other models"
-                )
+                SettingsError("batch: true takes one endpoint with the OpenAI Batch API; leave it out for other models")
             )
             return
         self._endpoint = model

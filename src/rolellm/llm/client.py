@@ -7,6 +7,7 @@ first: it asks only what has no answer yet.
 from __future__ import annotations
 
 import asyncio
+import socket
 import sys
 import warnings
 from collections import Counter
@@ -16,7 +17,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from rolellm.core.errors import EndpointError, RoleLLMWarning, SettingsError, StoppedShortError
+from rolellm.core.errors import EndpointError, RoleLLMError, RoleLLMWarning, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.interrupts import run_to_end
 from rolellm.core.jsonl import write_jsonl
@@ -185,7 +186,7 @@ class Client(ExitStack):
             also: As for `ask`.
         """
         self._check_open()
-        run = self._choose_dispatcher()(self.models, self._journal, self.options, accept, also)
+        run = self._make_dispatcher(accept, also)
 
         def record_outcome(index: int, outcome: Outcome[T]) -> None:
             self._record_outcome(outcome)
@@ -229,10 +230,12 @@ class Client(ExitStack):
             bar.update(run.settled - bar.n)
             await asyncio.sleep(_SECONDS_SHOWN)
 
-    def _choose_dispatcher(self) -> type[Dispatcher[Any]]:
+    def _make_dispatcher(self, accept: Accept[T], also: Collection[Finish]) -> Dispatcher[T]:
         if self.options.batch:
-            return BatchDispatcher
-        return RayDispatcher if self.options.ray else Dispatcher
+            return BatchDispatcher(self.models, self._journal, self.options, accept, also)
+        if self.options.ray:
+            return RayDispatcher(self.models, self._journal, self.options, accept, also, ask_shard=_ask_shard)
+        return Dispatcher(self.models, self._journal, self.options, accept, also)
 
     def _check_open(self) -> None:
         """Refuse to ask with a closed client, and one by one what batches are on their way for."""
@@ -317,3 +320,25 @@ class Client(ExitStack):
 
     def _describe_kept(self) -> str:
         return f"{len(self._journal)} replies are kept in {self.folder}"
+
+
+def _ask_shard(shard: str, items: Sequence[tuple[int, Request]], setup: tuple[Any, ...]) -> str:
+    """Ask a Ray worker's part in a folder of its own; return the reason if it stopped early.
+
+    Raises:
+        SettingsError: When it cannot ask at all.
+    """
+    models, accept, also, options = setup
+    where = f"a Ray worker on {socket.gethostname()}"
+    if not Path(shard).parent.is_dir():
+        raise SettingsError(
+            f"{where} does not see {Path(shard).parent}; put the run's folder on a file system that all machines share"
+        )
+    try:
+        with Client(shard, models, options) as client:
+            client.ask_each(items, accept, lambda *_: None, also=also)
+    except (StoppedShortError, EndpointError) as error:
+        return f"{where} stopped early: {error}"
+    except RoleLLMError as error:
+        raise SettingsError(f"{where}: {error}") from None
+    return ""

@@ -10,10 +10,10 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import SettingsError
+from rolellm.core.errors import SettingsError, require
 from rolellm.core.settings import Advanced, Field, settings
 from rolellm.llm.model import Limits, Model, Request, RunOptions
-from rolellm.llm.settings import LLMSettings, MakeScripted, ModelSettings, describe_model, load_models, load_settings
+from rolellm.llm.settings import LLMSettings, MakeScripted, ModelSettings, describe_model, find_key, load_settings
 
 if TYPE_CHECKING:
     from rolellm.llm.estimate import Estimate
@@ -240,7 +240,7 @@ class LLM:
             ModelError: For a local model that cannot be loaded.
             MissingExtraError: Without the packages that a backend needs.
         """
-        return load_models(self.settings, self._scripted)
+        return [make_model(entry, self._scripted) for entry in self.settings.endpoints]
 
     @functools.cached_property
     def counter(self) -> TokenCounter:
@@ -275,6 +275,38 @@ class LLM:
             counter=self.counter,
             batch=self.options.batch,
         )
+
+
+def make_model(entry: ModelSettings, scripted: Mapping[str, MakeScripted] | None = None) -> Model:
+    """Make a model of its settings, ready to be asked. No socket is opened.
+
+    Args:
+        entry: The settings.
+        scripted: What the names under ``rules:`` refer to.
+
+    Raises:
+        SettingsError: For a key that is not in its environment variable, and for unknown rules.
+        ModelError: For a local model that is missing.
+        MissingExtraError: Without the packages that a backend needs.
+    """
+    if entry.backend == "openai":
+        require("openai", extra="llm")
+        from rolellm.llm.endpoint import Endpoint
+
+        # A missing key is found before the first call.
+        find_key(entry.base_url or "", entry.api_key_env, plain_http=entry.allow_plain_http)
+        return Endpoint(entry)
+    if entry.backend == "scripted":
+        make = (scripted or {}).get(entry.rules or "")
+        if make is None:
+            names = ", ".join(sorted(scripted or ())) or "none; in Python, pass them by name (scripted=…)"
+            raise SettingsError(f"unknown rules {entry.rules!r}; known: {names}")
+        return make(concurrency=entry.concurrency, price=entry.price)
+    from rolellm.llm.local import LocalChat
+    from rolellm.models.local_model import LocalModel
+
+    local = LocalModel(entry.model or "", adapter=entry.adapter, device=entry.device, dtype=entry.dtype)
+    return LocalChat(local, batch_size=entry.batch_size)
 
 
 def _read_options(chosen: ModelOptions) -> LLMSettings:

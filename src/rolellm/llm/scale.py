@@ -12,24 +12,15 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import socket
 import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from rolellm.core.errors import (
-    EndpointError,
-    ModelError,
-    RoleLLMError,
-    RoleLLMWarning,
-    SettingsError,
-    StoppedShortError,
-    require,
-)
+from rolellm.core.errors import ModelError, RoleLLMError, RoleLLMWarning, SettingsError, require
 from rolellm.llm.dispatcher import Dispatcher
 from rolellm.llm.journal import JOURNAL, SHARDS
 from rolellm.llm.model import Outcome, Request, T
@@ -152,32 +143,16 @@ def _get_result(done: Any) -> Any:
         ) from None
 
 
-def _ask(shard: str, items: Sequence[tuple[int, Request]], setup: tuple[Any, ...]) -> str:
-    """Ask a worker's part in a folder of its own; return the reason if it stopped early.
-
-    Raises:
-        SettingsError: When it cannot ask at all.
-    """
-    from rolellm.llm.client import Client
-
-    models, accept, also, options = setup
-    where = f"a Ray worker on {socket.gethostname()}"
-    if not Path(shard).parent.is_dir():
-        raise SettingsError(
-            f"{where} does not see {Path(shard).parent}; put the run's folder on a file system that all machines share"
-        )
-    try:
-        with Client(shard, models, options) as client:
-            client.ask_each(items, accept, lambda *_: None, also=also)
-    except (StoppedShortError, EndpointError) as error:
-        return f"{where} stopped early: {error}"
-    except RoleLLMError as error:
-        raise SettingsError(f"{where}: {error}") from None
-    return ""
-
-
+@dataclass(eq=False)
 class RayDispatcher(Dispatcher[T]):
-    """Asks on the workers of a Ray cluster; see `rolellm.llm.dispatcher.Dispatcher`."""
+    """Asks on the workers of a Ray cluster; see `rolellm.llm.dispatcher.Dispatcher`.
+
+    Attributes:
+        ask_shard: Asks a worker's part: takes its folder, the requests with their numbers, and models, `accept`, `also`
+            and options; returns why it stopped early.
+    """
+
+    ask_shard: Callable[..., str] = field(kw_only=True)
 
     async def go(self, requests: Iterable[tuple[int, Request]], done: Callable[[int, Outcome[T]], None]) -> None:
         """Ask all of them; each outcome goes to `done` with the place that came with its request.
@@ -220,7 +195,7 @@ class RayDispatcher(Dispatcher[T]):
         shards = self.journal.path.parent.absolute() / SHARDS
         shards.mkdir()
         setup = ray.put((self.models, self.accept, tuple(self.also), options))
-        ask = remote(_ask)
+        ask = remote(self.ask_shard)
         folders = [shards / f"{part:04}" for part in range(count)]
         parts = [ask.remote(str(folder), items[part::count], setup) for part, folder in enumerate(folders)]
         try:

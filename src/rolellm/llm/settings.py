@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 from urllib.parse import urlsplit
 
-from rolellm.core.errors import SettingsError, require
+from rolellm.core.errors import SettingsError
 from rolellm.core.settings import Field, Values, read, read_file, settings
 from rolellm.llm.model import Limits, Model, Price
 
@@ -337,43 +337,6 @@ def _resolve_folder(name: str | None, parent: Path) -> str | None:
     """A folder by its path relative to the file's; what is not a folder there is a Hub id."""
     path = parent / Path(name or "").expanduser()
     return str(path) if name and path.is_dir() else name
-
-
-def load_models(source: LLMSettings | str | Path, scripted: Mapping[str, MakeScripted] | None = None) -> list[Model]:
-    """Make the models of a settings file, ready to be asked. No socket is opened.
-
-    Args:
-        source: The settings, or their file.
-        scripted: What the names under ``rules:`` refer to.
-
-    Raises:
-        SettingsError: As `load_settings`, for a key that is not in its environment variable, and for unknown rules.
-        ModelError: For a local model that is missing.
-        MissingExtraError: Without the packages that a backend needs.
-    """
-    llm_settings = source if isinstance(source, LLMSettings) else load_settings(source)
-    return [_make_model(entry, scripted or {}) for entry in llm_settings.endpoints]
-
-
-def _make_model(entry: ModelSettings, scripted: Mapping[str, MakeScripted]) -> Model:
-    if entry.backend == "openai":
-        require("openai", extra="llm")
-        from rolellm.llm.endpoint import Endpoint
-
-        # A missing key is found before the first call.
-        find_key(entry.base_url or "", entry.api_key_env, plain_http=entry.allow_plain_http)
-        return Endpoint(entry)
-    if entry.backend == "scripted":
-        make = scripted.get(entry.rules or "")
-        if make is None:
-            names = ", ".join(sorted(scripted)) or "none; in Python, pass them by name, see `load_models`"
-            raise SettingsError(f"unknown rules {entry.rules!r}; known: {names}")
-        return make(concurrency=entry.concurrency, price=entry.price)
-    from rolellm.llm.local import LocalChat
-    from rolellm.models.local_model import LocalModel
-
-    local = LocalModel(entry.model or "", adapter=entry.adapter, device=entry.device, dtype=entry.dtype)
-    return LocalChat(local, batch_size=entry.batch_size)
 
 
 def _get_last_part(name: str) -> str:

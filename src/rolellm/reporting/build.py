@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from rolellm.checks.drift import MeasureDrift, read_drift
-from rolellm.checks.safety import CheckSafety
+from rolellm.checks.safety import CheckSafety, read_safety
 from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.jsonl import read_json
 from rolellm.core.progress import track_progress
@@ -21,13 +21,15 @@ from rolellm.core.result import Result
 from rolellm.core.settings import read
 from rolellm.core.table import Table, write_tables
 from rolellm.core.text import make_safe_name
+from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.judging.records import RESULT, JudgeRun, read_run
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.verdicts import sort_verdicts
+from rolellm.reporting.blocks import Block, lay_out_drift, lay_out_safety, name_safety_models
+from rolellm.reporting.findings import Answer
 from rolellm.reporting.page import PageContent, write_page
 from rolellm.reporting.questions import QuestionSet
-from rolellm.reporting.safety_section import SafetySection
 from rolellm.reporting.section import Section
 from rolellm.reporting.settings import ReportOptions
 from rolellm.runs import Run, find_runs
@@ -78,17 +80,13 @@ class BuiltReport(Result):
     files: tuple[Path, ...] = ()
 
     def tables(self) -> Sequence[Table]:
-        """Return the tables of the checks, and two of each section: how systems stand, and all figures."""
-        tables = [*(self.content.drift.tables() if self.content.drift else ())]
-        tables += [check.named_table for check in self.content.safety[:1]]
-        for part in self.content.parts:
-            tables.append(replace(part.summary_table(), title=part.title or "Scores"))
-            tables.append(replace(part.table, title="All figures"))
-        return tables
+        """Return the tables of the checks, and the main one of each section."""
+        tables = [table for block in self.content.blocks for table in block.tables]
+        return [*tables, *(part.name_recipe(part.table) for part in self.content.parts)]
 
     def remarks(self) -> Sequence[str]:
-        """Return the findings, and where the tables are."""
-        remarks = [*self.content.findings]
+        """Return which system is better, the findings, and where the tables are."""
+        remarks = self.content.sentences
         if self.files:
             remarks.append(f"Tables: {self.files[0].parent} ({len(self.files)} files)")
         return remarks
@@ -105,7 +103,8 @@ class BuiltReport(Result):
     def to_dict(self) -> dict[str, Any]:
         """Return what was reported and written, as one JSON object."""
         written = {"report": str(self.page), "tables": [str(path) for path in self.files]} if self.page else {}
-        return {**written, "title": self.content.title, "parts": [part.to_dict() for part in self.content.parts]}
+        parts = [part.to_dict() for part in self.content.parts]
+        return {**written, "title": self.content.title, "findings": self.content.sentences, "parts": parts}
 
 
 def report(
@@ -195,36 +194,48 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
         raise SettingsError("nothing to report: name the folder of a judging run, or files of predictions")
     if options.config and sources.judged and not sources.predictions:
         raise SettingsError("a judging run names its own config; --config is for files of predictions")
-    drift = read_drift(sources.drifts) if sources.drifts else None
-    safety = [SafetySection.read(run) for run in sources.checks]
+    parts: list[Section] = []
+    questions: list[QuestionSet] = []
+    answers: list[Answer] = []
     sections = [_read_judged_part(run, options) for run in sources.judged]
     if sources.predictions:
         sections.append(_score_part(sources.predictions, options))
-    parts = [part for part, _ in sections]
+    for part, questions_of_part in sections:
+        parts.append(part)
+        questions.append(questions_of_part)
+        answer = part.evidence.answer()
+        answers.append(replace(answer, failure=questions_of_part.describe_failure(answer.lead)))
     if sources.scored:
         config = next(iter(sources.scored.values())).options.config
-        parts.append(Section(_make_title(config or "Answers", None), sources.scored))
+        part = Section(_make_title(config or "Answers", None), sources.scored)
+        parts.append(part)
+        answers.append(part.evidence.answer())
     tables = _name_tables(parts)
-    provenance = {**sources.recipe}
-    if drift is not None:
-        tables |= dict(zip(("drift-breaks", "drift"), drift.tables(), strict=True))
-        if not provenance:
-            provenance |= {name: system.recipe for name, system in drift.systems.items()}
-    for check in safety:
-        provenance[check.title] = check.recipe
-        if check.result.changes:
-            tables[make_safe_name(check.named_table.title)] = check.named_table
     findings = [sentence for part in parts for sentence in part.describe()]
-    findings += [sentence for check in safety for sentence in check.result.remarks()]
+    recipe = {**sources.recipe}
+    blocks: list[Block] = []
+    if sources.drifts:
+        drift = read_drift(sources.drifts)
+        blocks.append(lay_out_drift(drift))
+        tables |= dict(zip(("drift-breaks", "drift"), drift.tables(), strict=True))
+        recipe = recipe or {name: system.recipe for name, system in drift.systems.items()}
+    for number, run in enumerate(sources.checks, start=1):
+        safety, title = read_safety(run), name_safety_models(run)
+        blocks.append(lay_out_safety(safety, title, number))
+        recipe[title] = {name: run.manifest[name] for name in ("settings", "play", "guard", "models")}
+        findings += safety.remarks()
+        if safety.changes:
+            (table,) = blocks[-1].tables
+            tables[make_safe_name(table.title)] = table
     content = PageContent(
         f"Role-playing, {_name_manner(parts, sources)}",
         parts,
-        [questions for _, questions in sections],
+        questions,
+        answers,
         summary=_describe_parts(parts),
         findings=findings,
-        recipe=provenance,
-        drift=drift,
-        safety=safety,
+        recipe=recipe,
+        blocks=blocks,
     )
     return BuiltReport(content, tables)
 
@@ -244,7 +255,8 @@ def _name_tables(parts: Sequence[Section]) -> dict[str, Table]:
     tables: dict[str, Table] = {}
     for number, part in enumerate(parts, start=1):
         prefix = f"{number}-{make_safe_name(part.config or 'part')}-" if len(parts) > 1 else ""
-        tables |= {f"{prefix}{name}": table for name, table in part.named_tables().items()}
+        for name, table in part.tables.items():
+            tables[f"{prefix}{name}"] = part.name_recipe(table)
     return tables
 
 
@@ -255,16 +267,19 @@ def _read_judged_part(run: JudgeRun, options: ReportOptions) -> tuple[Section, Q
     systems = {system.name: system for system in comparison.systems}
     reports: dict[str, ScoreReport] = {}
     answers: dict[str, Mapping[str, str]] = {}
-    for system in judged.models:
-        if system.name not in systems:
+    for model in judged.models:
+        if model.name not in systems:
             continue
-        replies = answers[system.name] = comparison.answers[system.name]
+        replies = answers[model.name] = comparison.answers[model.name]
         if not replies:
             continue
         predictions = Predictions.pair_texts(list(replies), list(replies.values()))
-        report = _score(system.name, comparison.rows, predictions, scoring)
-        fingerprint = {**report.fingerprint, "answers": dict(systems[system.name].source)}
-        reports[system.name] = replace(report, fingerprint=fingerprint)
+        report = _score(model.name, comparison.rows, predictions, scoring)
+        fingerprint = {**report.fingerprint, "answers": dict(systems[model.name].source)}
+        reports[model.name] = replace(report, fingerprint=fingerprint)
+    # Other data would have to be downloaded.
+    training = load_training_rows(scoring) if judged.config == SAMPLE else None
+    reports = _add_floors(reports, comparison.rows, scoring, training)
     judgements = track_progress(run.judgements(), "reading judgements")
     verdicts = sort_verdicts(judgements, comparison.baseline, comparison.canaries)
     released = published_for(judged.config, judged.split, comparison.rows)
@@ -291,25 +306,31 @@ def _score_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) -
     rows = read_dataset_rows(load_rolebench(config, split, data_dir=data_dir))
     scoring = _score_options(options, config, split, dataset_fingerprint(config, data_dir), data_dir)
     predictions: dict[str, Predictions] = {}
-    kinds: dict[str, str] = {}
     released_replies = {row.id: row.rolegpt for row in rows if row.rolegpt is not None}
     if released_replies and ROLEGPT_NAME not in systems:
         predictions[ROLEGPT_NAME] = Predictions.pair_texts(list(released_replies), list(released_replies.values()))
-    predictions |= {name: read_predictions(paths) for name, paths in systems.items()}
-    if ROLEGPT_NAME in predictions:
-        kinds[ROLEGPT_NAME] = "baseline"
+    for name, paths in systems.items():
+        predictions[name] = read_predictions(paths)
+    kinds = {ROLEGPT_NAME: "baseline"} if ROLEGPT_NAME in predictions else {}
     reports = {name: _score(name, rows, items, scoring) for name, items in predictions.items()}
-    scored_ids = {name: {row_score.id for row_score in report.scores} for name, report in reports.items()}
-    training = load_training_rows(scoring)
-    training_rows = read_dataset_rows(training) if training else []
-    markers = score_markers(rows, set().union(*scored_ids.values()), scoring, training_rows)
-    reports = {name: add_scale(report, markers) for name, report in reports.items()}
+    reports = _add_floors(reports, rows, scoring, load_training_rows(scoring))
     answers = {name: predictions[name].map_texts(rows, report.answers) for name, report in reports.items()}
     # The baseline's own replies are not there for every row.
-    shared_ids = set.intersection(*(scored_ids[name] for name in systems))
+    scored_ids = [{row_score.id for row_score in reports[name].scores} for name in systems]
+    shared_ids = set.intersection(*scored_ids)
     released = published_for(config, split, [row for row in rows if row.id in shared_ids])
     part = Section(_make_title(config, None), reports, released=released)
     return part, QuestionSet(part.title, rows, answers, rouge=_map_row_scores(reports), kinds=kinds)
+
+
+def _add_floors(
+    reports: Mapping[str, ScoreReport], rows: Sequence[Row], options: ScoreOptions, training: Any
+) -> dict[str, ScoreReport]:
+    """Add floors, baseline and reference to the reports of systems on the same rows."""
+    scored_ids = {row_score.id for report in reports.values() for row_score in report.scores}
+    training_rows = read_dataset_rows(training) if training else []
+    markers = score_markers(rows, scored_ids, options, training_rows)
+    return {name: add_scale(report, markers) for name, report in reports.items()}
 
 
 def _score(name: str, rows: Sequence[Row], predictions: Predictions, options: ScoreOptions) -> ScoreReport:
@@ -334,7 +355,6 @@ def _score_options(
         split=split,
         dataset_fingerprint=fingerprint,
         data_dir=data_dir,
-        processes=options.processes,
     )
 
 

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 
 from pydantic import StrictBool
 
 from rolellm.core.errors import DataError, SettingsError
-from rolellm.core.fingerprint import hash_bytes, hash_json
-from rolellm.core.jsonl import JsonlAppender, read_jsonl
+from rolellm.core.fingerprint import hash_json
+from rolellm.core.jsonl import JsonlAppender, parse_object
 from rolellm.core.records import Row
 from rolellm.core.text import make_safe_name, replace_surrogates
 from rolellm.core.typed_json import read_as
@@ -27,17 +27,16 @@ REFERENCE: Final = "reference"
 
 
 def list_labelled_systems(comparison: Comparison) -> list[str]:
-    """Whose answers people see: everyone but canaries."""
+    """List the systems whose answers people see: all but canaries."""
     return [system.name for system in comparison.systems if system.kind != "canary"]
 
 
-def sample_rows(comparison: Comparison, size: int, seed: int = 0) -> list[Row]:
-    """Rows for ranking, in the order in which people see them.
+def sample_rows(comparison: Comparison, size: int) -> list[Row]:
+    """Draw rows for ranking, in the order in which people see them; a larger sample begins with a smaller one.
 
     Args:
         comparison: Rows that one of its systems (canaries aside) did not answer are left out.
         size: Rows wanted; all there are, where there are fewer.
-        seed: Random seed for the sample.
 
     Raises:
         SettingsError: When nothing can be ranked: fewer than two systems, or no row that all of them answered.
@@ -49,18 +48,16 @@ def sample_rows(comparison: Comparison, size: int, seed: int = 0) -> list[Row]:
     rows = [row for row in comparison.rows if row.id in answered]
     if not rows:
         raise SettingsError(f"no row was answered by all of {', '.join(names)}, so there is nothing to rank")
-    return sorted(rows, key=lambda row: _draw(seed, row.id))[:size]
+    rows.sort(key=lambda row: hash_json(["rank", row.id]))
+    return rows[:size]
 
 
-def sample_answers(
-    comparison: Comparison, size: int, seed: int = 0, *, system: str | None = None
-) -> list[tuple[Row, str]]:
-    """Single answers for the audit, in the order in which people see them.
+def sample_answers(comparison: Comparison, size: int, system: str | None = None) -> list[tuple[Row, str]]:
+    """Draw single answers for the audit, in the order in which people see them.
 
     Args:
         comparison: Rows and answers.
         size: Answers wanted; all there are, where there are fewer.
-        seed: Random seed for the sample.
         system: Whose; all systems' but canaries' by default, `REFERENCE` for the data set's first references.
 
     Raises:
@@ -79,24 +76,20 @@ def sample_answers(
         answers += [(row, name) for name in select_answers(comparison, row, names)]
     if not answers:
         raise SettingsError(f"{system or 'nobody'} answered no row, so there is nothing to audit")
-    return sorted(answers, key=lambda answer: _draw(seed, answer[0].id, answer[1]))[:size]
+    answers.sort(key=lambda answer: hash_json(["audit", answer[0].id, answer[1]]))
+    return answers[:size]
 
 
 def select_answers(comparison: Comparison, row: Row, names: Sequence[str]) -> dict[str, str]:
-    """The answers to a row by those of the systems named that gave one; `REFERENCE` is its first reference."""
-    answers: dict[str, str] = {}
-    for name in names:
-        if name == REFERENCE:
-            text = row.references[0] if row.references else None
-        else:
-            text = comparison.answers[name].get(row.id)
-        if text is not None:
-            answers[name] = text
-    return answers
+    """Select the answers to a row of the systems named, where there is one; `REFERENCE` is its first reference."""
+    texts = {name: comparison.answers[name].get(row.id) for name in names if name != REFERENCE}
+    if REFERENCE in names:
+        texts[REFERENCE] = next(iter(row.references), None)
+    return {name: text for name, text in texts.items() if text is not None}
 
 
 def draw_blind_order(annotator: str, row: Row, answers: Mapping[str, str]) -> tuple[str, ...]:
-    """Systems' names in the order in which an annotator sees their answers to a row: another for each of them."""
+    """Draw the order in which an annotator sees the answers to a row: another for each of them."""
 
     def draw(name: str) -> str:
         return hash_json([annotator, row.id, name, replace_surrogates(answers[name])])
@@ -105,17 +98,9 @@ def draw_blind_order(annotator: str, row: Row, answers: Mapping[str, str]) -> tu
 
 
 def hash_content(row: Row, answers: Mapping[str, str]) -> str:
-    """SHA-256 of a question and of the answers shown with it: what a label is about."""
+    """Hash a question and the answers shown with it: what a label is about."""
     texts = {name: replace_surrogates(text) for name, text in answers.items()}
     return hash_json({"role": row.role, "question": replace_surrogates(row.question), "answers": texts})
-
-
-def _draw(seed: int, *parts: Any) -> str:
-    return hash_bytes(repr((seed, *parts)).encode("utf-8", "backslashreplace"))
-
-
-#: What the paper asked people of its data: does a reply answer the instruction, show the style, is it correct.
-AUDIT_QUESTIONS: Final = ("instruction", "style", "correct")
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,12 +194,12 @@ class AuditLabel:
 
 
 Label = RankingLabel | AuditLabel
-_L = TypeVar("_L", RankingLabel, AuditLabel)
+LabelType = TypeVar("LabelType", RankingLabel, AuditLabel)
 _SUFFIXES: Mapping[type[Label], str] = {RankingLabel: ".jsonl", AuditLabel: ".audit.jsonl"}
 
 
 def check_annotator(name: str) -> str:
-    """A name under which labels can be kept: one that is a file name as it is.
+    """Check a name under which labels are kept: one that is a file name as it is.
 
     Raises:
         SettingsError: When it is not; names one that is.
@@ -223,9 +208,7 @@ def check_annotator(name: str) -> str:
         raise SettingsError(f"an annotator's name cannot end in .audit, which marks audits: {name!r}")
     safe = make_safe_name(name, fallback="anna")
     if name != safe:
-        raise SettingsError(
-            f"labels are kept in a file named after the annotator, and {name!r} is not a file name; use {safe!r}"
-        )
+        raise SettingsError(f"labels are kept under the annotator's name, and {name!r} is not a file name; use {safe}")
     return name
 
 
@@ -237,7 +220,7 @@ def label_path(folder: Path, annotator: str, kind: type[Label]) -> Path:
 def list_annotators(folder: Path, kind: type[Label]) -> list[str]:
     """List who ranked, or who audited, sorted."""
     paths = (folder / LABELS).glob(f"*{_SUFFIXES[kind]}")
-    names = {path.name.removesuffix(_SUFFIXES[kind]) for path in paths}
+    names = [path.name.removesuffix(_SUFFIXES[kind]) for path in paths]
     return sorted(name for name in names if not name.startswith(".") and not name.endswith(".audit"))
 
 
@@ -248,11 +231,11 @@ def append_label(path: Path, label: Label) -> None:
         OSError: When it cannot be written; what was there is whole, and half a line goes with the next label.
     """
     with JsonlAppender(path) as out:
-        out.append([asdict(label) | ({"skipped": True} if label.skipped else {})])
+        out.append([asdict(label)])
 
 
-def read_labels(run: JudgeRun, annotator: str, kind: type[_L]) -> dict[tuple[str, ...], _L]:
-    """A person's labels of one kind by their keys, the last for each; empty before the first label.
+def read_labels(run: JudgeRun, annotator: str, kind: type[LabelType]) -> dict[tuple[str, ...], LabelType]:
+    """Read a person's labels of one kind by their keys, the last for each; empty before the first label.
 
     Raises:
         DataError: For a line that is not such a label, or is about other answers than the run's; names file and line.
@@ -260,15 +243,13 @@ def read_labels(run: JudgeRun, annotator: str, kind: type[_L]) -> dict[tuple[str
     path = label_path(run.folder, annotator, kind)
     if not path.is_file():
         return {}
-    # What follows the last line feed is half a line, which was never confirmed as saved.
-    complete_lines = path.read_bytes().count(b"\n")
-    bad: list[DataError] = []
-    labels: dict[tuple[str, ...], _L] = {}
+    labels: dict[tuple[str, ...], LabelType] = {}
     rows = {row.id: row for row in run.comparison.rows}
     names = {*list_labelled_systems(run.comparison), REFERENCE}
-    for number, value in read_jsonl(path, bad=bad):
-        if number > complete_lines:
-            break
+    # What follows the last line feed is half a line, which was never confirmed as saved.
+    *lines, _ = path.read_bytes().split(b"\n")
+    for number, raw in enumerate(lines, start=1):
+        value = parse_object(raw + b"\n", path, number)
         label = read_as(kind, value, "the label", path=path, line=number)
         problem = _find_problem(run.comparison, label, annotator, rows.get(label.row), names)
         if problem:
@@ -276,9 +257,6 @@ def read_labels(run: JudgeRun, annotator: str, kind: type[_L]) -> dict[tuple[str
         # The order of first appearance would be that of a correction's first line.
         labels.pop(label.key, None)
         labels[label.key] = label
-    for broken in bad:
-        if broken.line is not None and broken.line <= complete_lines:
-            raise broken
     return labels
 
 

@@ -124,7 +124,7 @@ class LabelTask:
         self.items: list[Item] = []
         if settings.audit:
             self.kind = "audit"
-            for row, name in sample_answers(comparison, settings.sample, settings.seed, system=settings.system):
+            for row, name in sample_answers(comparison, settings.sample, settings.system):
                 self.items.append(Item(row, select_answers(comparison, row, [name])))
             # Only whether a reply is correct may be beyond a person.
             self.fields = [Field("instruction", _YES_NO), Field("style", _YES_NO), Field("correct", tuple(_ANSWERS))]
@@ -133,7 +133,7 @@ class LabelTask:
             names = list_labelled_systems(comparison)
             if len(names) > len(LETTERS):
                 raise SettingsError(f"{len(names)} systems are too many to rank; at most {len(LETTERS)} are possible")
-            for row in sample_rows(comparison, settings.sample, settings.seed):
+            for row in sample_rows(comparison, settings.sample):
                 answers = select_answers(comparison, row, names)
                 order = draw_blind_order(annotator, row, answers)
                 self.items.append(Item(row, {name: answers[name] for name in order}))

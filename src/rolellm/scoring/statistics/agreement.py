@@ -1,4 +1,4 @@
-"""How much raters agree beyond chance: the kappas of Cohen and Fleiss, Krippendorff's alpha, Spearman's correlation.
+"""How much raters agree beyond chance: the kappas of Cohen and Fleiss, Spearman's correlation.
 
 All but the last are one quantity, (agreement - chance) / (1 - chance), of an agreement from 0 to 1 for each item. Its
 interval is that of the mean agreement with chance held fixed, whose standard error is Cohen's (1960). By simulation
@@ -8,13 +8,10 @@ where nine labels in ten are the same. The resampled kappa and the delta method 
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
-from itertools import product
 from statistics import fmean
-from typing import Any, Literal
 
 import numpy as np
 
@@ -59,48 +56,30 @@ class CorrectedAgreement:
         share = estimate_share(ClusteredSample(self.values, value_clusters, value_roles))
         interval = Interval(self.value, n=len(set(self.items)), clusters=share.clusters)
         ends = []
-        for pair in (share.ends, share.new_roles):
-            if pair is not None:
-                ends.append((self._correct(pair[0]), self._correct(pair[1])))
-        if not ends:
-            return interval
+        for low, high in filter(None, (share.ends, share.new_roles)):
+            ends.append((self._correct(low), self._correct(high)))
         return add_ends(interval, ends, f"{share.method}, corrected for chance")
 
     def _correct(self, agreement: float) -> float:
         return (agreement - self.chance) / (1 - self.chance)
 
 
-def compute_cohen_kappa(
-    first: Sequence[Any], second: Sequence[Any], *, weights: Literal["linear"] | None = None
-) -> CorrectedAgreement:
-    """Cohen's kappa (1960) of two raters; weighted (1968), near labels agree in part.
+def compute_cohen_kappa(first: Sequence[Hashable], second: Sequence[Hashable]) -> CorrectedAgreement:
+    """Compute Cohen's kappa (1960) of two raters.
 
     Args:
-        first: Shape (n,), n at least 1: one rater's label of each item; with weights, a number.
+        first: Shape (n,), n at least 1: one rater's label of each item.
         second: Shape (n,): the other's, of the same items.
-        weights: Whether what two labels disagree by grows with their difference.
 
     >>> compute_cohen_kappa(["a", "a", "b", "b"], ["a", "b", "b", "b"]).value
     0.5
-    >>> round(compute_cohen_kappa([1, 2, 3], [1, 3, 3], weights="linear").value, 3)
-    0.667
     """
     n = len(first)
     counts, second_counts = Counter(first), Counter(second)
-    labels = {*counts, *second_counts}
-    width = 0 if weights is None else max(labels) - min(labels)
-
-    def measure_agreement(label: Any, second_label: Any) -> float:
-        if not width:
-            return float(label == second_label)
-        return 1 - float(abs(label - second_label)) / width
-
-    chances = []
-    for (label, count), (second_label, second_count) in product(counts.items(), second_counts.items()):
-        chances.append(count * second_count * measure_agreement(label, second_label))
-    # The sum of products of counts is whole without weights, so that "chance is 1" is exact.
-    chance = math.fsum(chances) / n**2
-    return CorrectedAgreement(list(map(measure_agreement, first, second)), range(n), chance)
+    # A sum of whole numbers, so that "chance is 1" is exact.
+    chance = sum(count * second_counts[label] for label, count in counts.items()) / n**2
+    values = [float(label == second_label) for label, second_label in zip(first, second, strict=True)]
+    return CorrectedAgreement(values, range(n), chance)
 
 
 def compute_fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> CorrectedAgreement:
@@ -121,40 +100,11 @@ def compute_fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> CorrectedAgre
         counts = Counter(labels)
         totals += counts
         agreeing_pairs = sum(count * (count - 1) for count in counts.values())
-        values.append(agreeing_pairs / (len(labels) * (len(labels) - 1)))
-    chance = sum(count**2 for count in totals.values()) / totals.total() ** 2
+        size = len(labels)
+        values.append(agreeing_pairs / (size * (size - 1)))
+    squares = sum(count**2 for count in totals.values())
+    chance = squares / totals.total() ** 2
     return CorrectedAgreement(values, range(len(values)), chance)
-
-
-def compute_krippendorff_alpha(ratings: Sequence[Sequence[float]]) -> CorrectedAgreement:
-    """Krippendorff's ordinal alpha (2011) of any number of raters, each of whom may have rated only some of the items.
-
-    Two ratings are as far apart as there are ratings between them, squared.
-
-    Args:
-        ratings: The ratings of each item, as many as there are; items with fewer than two say nothing, and there must
-            be one with more.
-
-    >>> round(compute_krippendorff_alpha([[1, 1], [2, 2], [1, 2], [3]]).value, 3)
-    0.444
-    """
-    items = [item for item, item_ratings in enumerate(ratings) if len(item_ratings) > 1]
-    labels, counts = np.unique(np.concatenate([ratings[item] for item in items]), return_counts=True)
-    # By how many ratings each label lies above the lowest, half of its own among them.
-    heights = np.cumsum(counts) - counts / 2
-    distances = (heights[:, None] - heights) ** 2
-    distances = distances / (distances.max() or 1)
-    values, owners = [], []
-    for item in items:
-        indices = np.searchsorted(labels, ratings[item])
-        size = len(indices)
-        mean_distance = float(distances[np.ix_(indices, indices)].sum()) / (size * (size - 1))
-        # Each rating of an item counts, with the mean distance of the item's pairs.
-        values += [1 - mean_distance] * size
-        owners += [item] * size
-    n = int(counts.sum())
-    chance_distance = float(counts @ distances @ counts) / (n * (n - 1))
-    return CorrectedAgreement(values, owners, 1 - chance_distance)
 
 
 def compute_spearman(first: Sequence[float], second: Sequence[float]) -> float | None:
