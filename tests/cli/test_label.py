@@ -38,22 +38,6 @@ def fill(sheet: Path, *filled: list[str]) -> None:
         csv.writer(stream).writerows(lines)
 
 
-def test_a_sheet_is_written_filled_in_and_compared(folder: Path, tmp_path: Path, command: Command) -> None:
-    sheet = tmp_path / "sheet.csv"
-    words = ("label", folder, "--annotator", "anna", "--limit", 3, "--sheet", sheet)
-    first = command(*words)
-    assert first.code == 0 and f"--sheet {sheet}" in first.out and "3 of 3 are left" in first.out
-    fill(sheet, ["1", "2", "3"], ["skip", "", ""])
-    done = command(*words)
-    assert done.code == 0 and "1 of 3 labeled, 1 skipped, 1 left" in done.out
-    assert str(folder / "labels" / "anna.jsonl") in done.out
-    fill(sheet, ["1", "2", "3"], ["skip", "", ""], ["1", "1", "1"])
-    assert "rolellm label --agreement" in command(*words).out
-    agreement = command("label", "--agreement", folder)
-    assert "warning: judge and anna share 2 rows" in agreement.err
-    assert agreement.code == 0 and "Judges against people" in agreement.out and "Who ranked" in agreement.out
-
-
 def test_the_audit_of_the_references_stands_beside_the_papers(folder: Path, tmp_path: Path, command: Command) -> None:
     sheet = tmp_path / "audit.csv"
     words = ("label", folder, "--annotator", "anna", "--audit", "--system", "reference", "--limit", 2, "--sheet", sheet)

@@ -1,4 +1,4 @@
-"""Runs that are started, stopped, damaged, locked and continued in any order: nothing that is kept is paid for twice."""
+"""Runs that are started, stopped, damaged, locked and continued in any order: nothing kept is paid for twice."""
 
 from __future__ import annotations
 
@@ -199,15 +199,25 @@ class Resuming(RuleBasedStateMachine):
             run_step(OtherQuestions(tuple(self.texts)), self._make_llm(), self.folder)
 
     @precondition(lambda self: (self.folder / JOURNAL).exists() and (self.folder / JOURNAL).stat().st_size)
-    @rule(position=st.floats(0, 0.999), cuts=st.booleans())
-    def damage(self, position: float, cuts: bool) -> None:
+    @rule(
+        position=st.floats(0, 0.999),
+        kind=st.sampled_from(["flip", "cut", "zero", "drop", "insert"]),
+        length=st.sampled_from([1, 8, 200]),
+        noise=st.binary(min_size=1, max_size=40),
+    )
+    def damage(self, position: float, kind: str, length: int, noise: bytes) -> None:
         path = self.folder / JOURNAL
         content = path.read_bytes()
-        offset = int(position * len(content))
-        if cuts:
-            path.write_bytes(content[:offset])
-        else:
-            path.write_bytes(content[:offset] + bytes([content[offset] ^ 1]) + content[offset + 1 :])
+        start = int(position * len(content))
+        end = min(start + length, len(content))
+        damages = {
+            "flip": content[:start] + bytes([content[start] ^ 1]) + content[start + 1 :],
+            "cut": content[:start],
+            "zero": content[:start] + bytes(end - start) + content[end:],
+            "drop": content[:start] + content[end:],
+            "insert": content[:start] + noise + content[start:],
+        }
+        path.write_bytes(damages[kind])
         # What the next run can still read is what it must not pay for again.
         self.kept = defaultdict(list)
         for line in path.read_bytes().splitlines(keepends=True):
