@@ -54,7 +54,7 @@ class ReportSources:
     """
 
     judged: list[JudgeRun] = field(default_factory=list)
-    predictions: dict[str, Sequence[Path]] = field(default_factory=dict)
+    predictions: dict[str, list[Path]] = field(default_factory=dict)
     scored: dict[str, ScoreReport] = field(default_factory=dict)
     drifts: list[Run[Any]] = field(default_factory=list)
     checks: list[Run[Any]] = field(default_factory=list)

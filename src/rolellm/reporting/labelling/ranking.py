@@ -65,7 +65,7 @@ class LabelPage:
     def _find_open(self, start: int) -> int:
         """Find the next item without a label; the one at the start where there is none."""
         statuses = self._task.statuses()
-        order = [*range(start, len(statuses)), *range(start)]
+        order: list[int] = [*range(start, len(statuses)), *range(start)]
         for index in order:
             if statuses[index] == "open":
                 return index
