@@ -10,7 +10,7 @@ better in CUS and worse in RAW. With instruction generalization, the truth is ab
 to 0; with role generalization it is about new roles, and those at hand are drawn at random.
 
 `false` is the share of evaluations with at least one claim against the truth in all findings, `verdict` the same of the
-sentence that `improve` begins with, and `found` the share in which both true differences are claimed.
+sentence that the page begins with, and `found` the share in which both true differences are claimed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from rolellm.judging.records import Comparison, DatasetName, Judgement, System
 from rolellm.judging.result import JudgedBy, JudgingResult
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.summary import summarize_judgements
-from rolellm.reporting.findings import Evidence, PairTest, compare_values
+from rolellm.reporting.findings import TOPICS, Evidence, PairTest, compare_values
 from rolellm.scoring.score_report import Metric, RowScore, ScoreReport, Summary, summarize_scores
 from rolellm.scoring.settings import ScoreOptions, has_held_out_roles
 
@@ -158,6 +158,12 @@ def find_claims(tests: list[PairTest], truth: dict[str, int]) -> tuple[bool, boo
     return is_false, claimed == set(truth)
 
 
+def list_claims(evidence: Evidence) -> list[PairTest]:
+    """List the tests of the answer's topics, whose claims its verdict makes."""
+    verdict = evidence.answer().verdict
+    return [test for test in evidence.tests if test.pair == PAIR and TOPICS.get(test.measure, "\n") in verdict]
+
+
 def simulate(roles: int, config: str, truth_name: str, runs: int, questions: int) -> dict[str, float]:
     """Rates over so many evaluations."""
     truth = TRUTHS[truth_name]
@@ -167,9 +173,8 @@ def simulate(roles: int, config: str, truth_name: str, runs: int, questions: int
         evaluation = Evaluation(seed, roles, questions, config)
         reports = evaluation.score(truth)
         evidence = Evidence(reports, evaluation.judge(), list(evaluation.test_behavior()))
-        sentence = evidence.describe_gain()
-        in_verdict = [test for test in evidence.tests if test.pair == PAIR and test.ends in sentence]
-        counts += [*find_claims(evidence.tests, truth), find_claims(in_verdict, truth)[0]]
+        verdict_tests = list_claims(evidence)
+        counts += [*find_claims(evidence.tests, truth), find_claims(verdict_tests, truth)[0]]
     false, found, verdict = (counts / runs).tolist()
     rates = {"false": false, "verdict": verdict}
     return rates | {"found": found} if truth else rates

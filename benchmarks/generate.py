@@ -53,7 +53,7 @@ def ours(
     every = [row for row in rows for _ in range(samples)]
     groups = group_prompts(asked)
     shared = {place: length for length, places in groups for place in places}
-    limits = {name: getattr(settings, name) for name in ("max_new_tokens", "batch_size", "batch_tokens")}
+    limits = {name: getattr(settings, name) for name in ("max_new_tokens", "batch_size")}
     replies: dict[int, str] = {}
     for places, _ in plan_batches(every, list(map(len, asked)), model.context, groups=groups, **limits):
         made = model.generate_batch(
@@ -107,7 +107,7 @@ def measure(model: LocalModel, rows: list[Row], options: argparse.Namespace) -> 
     model.load()
     prompts = [model.encode(make_messages(row)) for row in rows]
     sampling: dict[str, Any] = {"temperature": 0.7, "top_p": 0.95} if options.samples > 1 else {}
-    settings = GenerateSettings(max_new_tokens=options.max_new_tokens, batch_tokens=options.batch_tokens, **sampling)
+    settings = GenerateSettings(max_new_tokens=options.max_new_tokens, **sampling)
     sides: dict[str, Callable[[], list[str]]] = {"ours": lambda: ours(model, prompts, rows, settings, options.samples)}
     for size in options.batch_sizes:
         sides[f"transformers, batches of {size}"] = partial(theirs, model, prompts, settings, size, options.samples)
@@ -158,7 +158,6 @@ def main() -> None:
     parser.add_argument("--roles", type=int, default=2)
     parser.add_argument("--samples", type=int, default=1)
     parser.add_argument("--max-new-tokens", type=int, default=100)
-    parser.add_argument("--batch-tokens", type=int, default=GenerateSettings().batch_tokens)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[8, 16, 32])
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--json", action="store_true")

@@ -4,8 +4,7 @@
 
 A pair is the released baseline's reply and one reference of the row it answers (English, instruction generalization,
 role-specific). Every pair is scored by ours and by both rivals, in turns of a few hundred pairs; a ratio is the median
-over the turns, by CPU time of this one process, so that a busy machine does not change it. What a second process brings
-is measured by the clock, and so is only as good as the machine is idle.
+over the turns, by CPU time of this one process, so that a busy machine does not change it.
 """
 
 from __future__ import annotations
@@ -93,9 +92,9 @@ def load_pairs(data_dir: Path) -> list[Pair]:
     ]
 
 
-def ours(pairs: Sequence[Pair], protocol: str, processes: int = 1) -> list[RougeScore]:
+def ours(pairs: Sequence[Pair], protocol: str) -> list[RougeScore]:
     """Score pairs with this library."""
-    return rouge_l([a for a, _ in pairs], [b for _, b in pairs], protocol=protocol, processes=processes)
+    return rouge_l([a for a, _ in pairs], [b for _, b in pairs], protocol=protocol)
 
 
 def timed(call: Callable[[], Any], clock: Callable[[], float] = time.process_time) -> tuple[float, Any]:
@@ -140,16 +139,6 @@ def repeat(pairs: Sequence[Pair], count: int) -> list[Pair]:
     return [pairs[number % len(pairs)] for number in range(count)]
 
 
-def second_process(pairs: Sequence[Pair], protocol: str, count: float) -> float:
-    """Wall time of one process over that of two, on so many pairs at most: the best of four turns each."""
-    work = repeat(pairs, min(int(count), MEMORY_ROWS))
-    one, two = [], []
-    for _ in range(4):
-        one.append(timed(lambda: ours(work, protocol), time.perf_counter)[0])
-        two.append(timed(lambda: ours(work, protocol, processes=2), time.perf_counter)[0])
-    return min(one) / min(two)
-
-
 def linearity(pairs: Sequence[Pair], protocol: str, count: float) -> float:
     """Cost of a pair among eight times as many pairs, over its cost among few: 1 is linear. The median of three."""
     few = repeat(pairs, int(count))
@@ -180,14 +169,13 @@ def measure_memory(protocol: str, data_dir: Path) -> dict[str, float]:
 
 
 def measure(pairs: Sequence[Pair], data_dir: Path, work: float) -> dict[str, Any]:
-    """The whole result, as ``--json`` prints it; `work` is that of a turn with a second process, in seconds."""
+    """The whole result, as ``--json`` prints it; `work` is that of ten turns over few pairs, in seconds."""
     load = os.getloadavg()[0] if hasattr(os, "getloadavg") else None
     compared = compare(pairs)
-    second, straight, memory = {}, {}, {}
+    straight, memory = {}, {}
     for name, protocol in PROTOCOLS.items():
-        LOG.print(f"protocol {protocol}: a second process, linearity, memory")
+        LOG.print(f"protocol {protocol}: linearity, memory")
         count = work / compared[name]["microseconds"] * 1e6
-        second[protocol] = second_process(pairs, protocol, count)
         straight[protocol] = linearity(pairs, protocol, count / 10)
         memory[protocol] = peak_mb(protocol, data_dir)
     by_protocol = {PROTOCOLS[name]: value for name, value in compared.items()}
@@ -198,7 +186,6 @@ def measure(pairs: Sequence[Pair], data_dir: Path, work: float) -> dict[str, Any
             "microseconds_a_pair": {name: value["microseconds"] for name, value in by_protocol.items()},
             "max_abs_error": {name: value["error"] for name, value in by_protocol.items()},
             "load_at_start": load,
-            "second_process": second,
             "linearity": straight,
             "peak_mb_150k": {name: value["peak"] for name, value in memory.items()},
             "peak_mb_150k_inputs": {name: value["inputs"] for name, value in memory.items()},
@@ -214,7 +201,7 @@ def print_table(result: dict[str, Any]) -> None:
     figures = result["figures"]
     table = Table(title=f"Rouge-L on {result['n']:,} English pairs of the {result['data']}")
     columns = ("protocol", "rival", "times faster", "goal", "lowest turn", "µs a pair", "largest difference")
-    for column in (*columns, "2nd process", "linearity", "MB at 150k (texts alone)"):
+    for column in (*columns, "linearity", "MB at 150k (texts alone)"):
         table.add_column(column, justify="left" if column in ("protocol", "rival") else "right")
     for rival, protocol in PROTOCOLS.items():
         table.add_row(
@@ -225,7 +212,6 @@ def print_table(result: dict[str, Any]) -> None:
             f"{figures['lowest_ratio'][rival]:.1f}",
             f"{figures['microseconds_a_pair'][protocol]:.1f}",
             f"{figures['max_abs_error'][protocol]:.1e}",
-            f"x {figures['second_process'][protocol]:.2f}",
             f"{figures['linearity'][protocol]:.2f}",
             f"{figures['peak_mb_150k'][protocol]:.0f} ({figures['peak_mb_150k_inputs'][protocol]:.0f})",
         )
@@ -241,7 +227,7 @@ def parse_arguments() -> argparse.Namespace:
         "--pairs", type=int, metavar="N", help="compare on N pairs, drawn by a fixed seed (default: all)"
     )
     parser.add_argument(
-        "--seconds", type=float, default=2.0, metavar="S", help="work of a turn with a second process (default: 2)"
+        "--seconds", type=float, default=2.0, metavar="S", help="work of ten turns over few pairs (default: 2)"
     )
     parser.add_argument("--measure-memory", choices=list(PROTOCOLS.values()), help=argparse.SUPPRESS)
     return parser.parse_args()

@@ -23,7 +23,6 @@ Args:
     raw_references: list of role-free targets (or None), for RAW; needs `subsets`.
     questions: list of texts; rows with the same question are one cluster.
     roles: list of names; asks for a breakdown by role.
-    processes: processes that share the work.
 Returns:
     rougeL (F1 under `rouge-score`, recall under `paper`), precision, recall, f1: means over rows; ci95, n, protocol,
     tokenizer, fingerprint; with `subsets` also metrics (CUS, RAW, SPE, avg, each with mean, ci95 and n) and, under
@@ -76,7 +75,6 @@ class RolebenchRouge(evaluate.Metric):
         raw_references=None,
         questions=None,
         roles=None,
-        processes=1,
     ):
         columns = {
             "references": references,
@@ -86,13 +84,7 @@ class RolebenchRouge(evaluate.Metric):
             "question": questions,
             "role": roles,
         }
-        report = score_columns(
-            predictions,
-            columns,
-            protocol=protocol,
-            tokenizer=tokenizer,
-            processes=processes,
-        )
+        report = score_columns(predictions, columns, protocol=protocol, tokenizer=tokenizer)
         found = report.to_dict()
         result = {
             **compute_column_means(report),

@@ -30,6 +30,7 @@ def check(file: str | Path, model: str | LLM | None = None, *, out: str | Path =
         SettingsError: For a file that cannot be read, and where no model is named.
     """
     from rolellm.checks.character_tests import CheckCharacter, read_tests
+    from rolellm.reporting.blocks import lay_out_tests
     from rolellm.reporting.page import PageContent, write_page
     from rolellm.runs import run_step
 
@@ -39,8 +40,10 @@ def check(file: str | Path, model: str | LLM | None = None, *, out: str | Path =
         raise SettingsError(f"no model is named; give one, or add `model` to {file}")
     run = run_step(CheckCharacter(suite), LLM.resolve(model), out)
     result = run.result
+    summary, *_ = result.remarks()
     recipe = {"file": str(file), "models": run.manifest["models"], "settings": run.manifest["settings"]}
-    content = PageContent(f"Tests of {result.role}", (), summary=result.remarks()[0], recipe=recipe, tests=result)
+    blocks = [lay_out_tests(result)]
+    content = PageContent(f"Tests of {result.role}", summary=summary, recipe=recipe, blocks=blocks)
     page = write_page(run.folder / "tests.html", content)
     return replace(run, result=replace(result, page=page))
 
@@ -94,8 +97,9 @@ def plan_safety(
     chosen, play = read(SafetySettings, own), read(PlaySettings, settings)
     if against is None:
         against = find_base(str(model))
-    llm = pair_models(LLM.resolve(model), LLM.resolve(against)).limit(options or CallOptions())
-    return llm, CheckSafety(chosen, play, roles, None if guard is None else Guard.of(guard))
+    pair = pair_models(LLM.resolve(model), LLM.resolve(against))
+    reader = None if guard is None else Guard.of(guard)
+    return pair.limit(options or CallOptions()), CheckSafety(chosen, play, roles, reader)
 
 
 def audit_reward(
@@ -129,7 +133,8 @@ def audit_reward(
     from rolellm.runs import run_step
     from rolellm.scoring.rows import read_dataset_rows
 
-    functions = [rewards] if isinstance(rewards, str) or callable(rewards) else list(rewards)
+    is_single = isinstance(rewards, str) or callable(rewards)
+    functions = [rewards] if is_single else list(rewards)
     if isinstance(data, str | Path) and Path(data).is_file():
         rows = read_dataset_rows([value for _, value in read_jsonl(Path(data))])
     elif isinstance(data, str | Path):

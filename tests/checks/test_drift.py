@@ -134,7 +134,11 @@ def test_windows_breaks_and_the_page(tmp_path: Path) -> None:
     html = "".join(page_pieces(built.content))
     # The page shows the first break of each kind, and the recipe behind the figures.
     assert escape(BAD["en"]["says_ai"][0]) in html and "turn 3</h4>" in html and "<b>tuned" not in html
-    assert "tuned&lt;/b&gt;.sampling.temperature" in html and {"drift", "drift-breaks"} <= built.named_tables.keys()
+    assert (
+        "tuned&lt;/b&gt;&#34;: {" in html
+        and "&#34;temperature&#34;" in html
+        and {"drift", "drift-breaks"} <= built.named_tables.keys()
+    )
 
 
 @pytest.mark.parametrize(

@@ -165,9 +165,7 @@ GROUPS: dict[str, dict[str, Case]] = {
         "convert-chatglm": Case("data convert-chatglm chatglm/published native --json", left=("native",)),
     },
     "score": {
-        "rouge-score": Case(
-            "score tuned.jsonl --config sample --set rows_out=rows.jsonl --json", left=("rows.jsonl",), exact=("*",)
-        ),
+        "rouge-score": Case("score tuned.jsonl --config sample --json"),
         "paper": Case("score base.jsonl --config sample --protocol paper --json"),
         "rows and predictions unmatched": Case("score half.jsonl --config sample --json"),
         "missing as zero": Case("score half.jsonl --config sample --set missing=zero --json"),

@@ -49,9 +49,6 @@ def score_replies(warm: Forking, cwd: Path, replies: Path) -> dict[str, float]:
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["unmatched"] == {"predictions": 0, "rows": 0}
-    made = report["fingerprint"]["predictions"][0]["generation"]
-    limits = ("max_tokens", "max_new_tokens", "max_gen_toks")
-    assert made["config"] == "sample" and TOKENS in map(made["decoding"].get, limits)
     means = {name: report["metrics"][name]["mean"] for name in METRICS}
     assert min(means.values()) > 0
     return means

@@ -43,15 +43,15 @@ def test_the_numbers_are_those_of_the_single_calls(result: EvalResult, base: Pat
 
 def test_it_says_what_it_found_first(result: EvalResult) -> None:
     sentences = result.findings
-    assert sentences[0].startswith("Some figures rest on")
-    assert any(
-        BASELINE in sentence and "closer to the role's own replies than tiny" in sentence for sentence in sentences
-    )
+    assert sentences[0] == f"“{BASELINE}” is ahead of tiny in style, accuracy and knowledge."
+    assert sentences[1].endswith("too few for more than a first look.")
+    assert any(sentence.startswith("tiny breaks character in ") for sentence in sentences)
+    assert any(f"tiny against {BASELINE} for these 4 roles: behind in CUS" in sentence for sentence in sentences)
     assert "The judges saw 8 rows only, too few for a verdict (20 or more)." in sentences
     assert not any("prefer" in sentence or "apart" in sentence for sentence in sentences)
     assert any("] (n = 2) sound most like their role;" in sentence for sentence in sentences)
     page = (result.out / "report.html").read_text(encoding="utf-8")
-    assert page.index("Some figures rest on") < page.index("<table")
+    assert page.index("is ahead of tiny in style") < page.index("<svg") < page.index("<table")
     written = json.loads((result.out / "eval.json").read_text(encoding="utf-8"))
     assert written["findings"] == list(sentences)
     assert "win rate" in repr(result) and sentences[0] in repr(result)
@@ -96,8 +96,8 @@ def test_the_command_prints_sentences_then_one_table(base: Path, tmp_path: Path,
         "eval", f"tiny={base}", "--config", "sample", "--limit", "4", "--set", "max_new_tokens=4", "--out", tmp_path
     )
     assert done.code == 0, done.err
-    assert done.out.startswith("Some figures rest on 2 rows only")
-    assert done.out.index("closer to the role's own replies than tiny") < done.out.index("Systems")
+    assert done.out.startswith("RoleGPT is ahead of tiny in style.\n")
+    assert done.out.index("Some figures rest on 2 rows only") < done.out.index("Systems")
     assert f"Report: {tmp_path / 'report.html'}" in done.out
     assert (tmp_path / "report.html").is_file()
 

@@ -78,7 +78,7 @@ def test_a_card_becomes_an_adapter_that_is_tested_and_measured(made: MakeResult)
 
 def test_it_ends_with_what_was_found_and_how_to_go_on(made: MakeResult) -> None:
     verdict = made.findings[0]
-    assert f"“{TUNED}”" in verdict and f"“{PROMPTED}”" in verdict
+    assert TUNED in verdict and f"“{PROMPTED}”" in verdict
     page = made.page.read_text(encoding="utf-8")
     assert page.index(html.escape(verdict)) < page.index("<table") and "Tests of Tobin" in page
     assert "rouge-score" in page and "protocol <strong>paper" not in page

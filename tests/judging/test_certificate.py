@@ -66,6 +66,7 @@ def make_judge(lead: Lead) -> Callable[[dict[str, Any]], Any]:
         own = OWN_BY_QUESTION[texts["role"], texts["question"]]
         value = lead(texts["answer A"], texts["answer B"], own)
         if asked.get("logprobs"):
+            assert (asked["max_tokens"], asked["top_logprobs"]) == (1, 20)
             return body({"A": 1 / (1 + math.exp(-value)), "B": 1 / (1 + math.exp(value))})
         better = "A" if value > 0 else "B" if value < 0 else "tie"
         return json.dumps(
@@ -210,12 +211,13 @@ def test_what_is_asked_is_known() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        pytest.param({"judges": ["role-list"]}, "one judge of pairs", id="lists"),
-        pytest.param({"judges": ["role-list", "role-pair"]}, "one judge of pairs", id="two"),
-        pytest.param({"baseline": "none", "canaries": False}, "baseline, canaries: a certificate has no", id="unused"),
-        pytest.param({"dataset": "roles"}, None, id="no-rows"),
-        pytest.param({"llm": JURY}, "one judge model at a time; the settings name a, b", id="a-jury"),
+        ({"judges": ["role-list"]}, "one judge of pairs"),
+        ({"judges": ["role-list", "role-pair"]}, "one judge of pairs"),
+        ({"baseline": "none", "canaries": False}, "baseline, canaries: a certificate has no"),
+        ({"dataset": "roles"}, None),
+        ({"llm": JURY}, "one judge model at a time; the settings name a, b"),
     ],
+    ids=["lists", "two", "unused", "no-rows", "a-jury"],
 )
 def test_what_cannot_be_examined_is_refused(settings: dict[str, Any], problem: str | None) -> None:
     with pytest.raises((SettingsError, DataError), match=problem):

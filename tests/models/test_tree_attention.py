@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.nn.attention.flex_attention import create_mask
+from torch.nn.attention.flex_attention import create_mask, flex_attention
 
 from rolellm.core.errors import RoleLLMWarning
 from rolellm.models import tree_attention
@@ -182,52 +182,47 @@ def test_queries_and_keys_wider_than_values_become_as_these_are(attention: str) 
     assert torch.equal(mixed, attend_tree(query.bfloat16(), key.bfloat16(), value.bfloat16(), mask))
 
 
-class TestComparisonBeforeUse:
-    """On a GPU, `auto` takes FlexAttention only where a small tree has the same numbers and gradients as in blocks."""
+def fail(*_: Any, **__: Any) -> None:
+    raise RuntimeError("no such kernel")
 
-    @staticmethod
-    def agrees(monkeypatch: pytest.MonkeyPatch, flex: Any = None) -> bool:
-        if flex is not None:
-            monkeypatch.setattr(tree_attention, "_import_flex", lambda: flex)
-        tree_attention._check_flex.cache_clear()
-        return tree_attention._check_flex(torch.device("cpu"), torch.float32, 4, 2, 16)
 
-    def test_it_passes_where_the_kernel_is_right(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        assert self.agrees(monkeypatch)
+def ignore_mask(*inputs: Any, enable_gqa: bool, **_: Any) -> torch.Tensor:
+    attend = torch.nn.functional.scaled_dot_product_attention
+    return attend(*inputs[:3], is_causal=True, enable_gqa=enable_gqa)
 
-    def test_it_passes_in_a_layer_under_a_checkpoint_and_leaves_the_layer_its_gradient(
-        self, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        def layer(states: torch.Tensor) -> torch.Tensor:
-            assert self.agrees(monkeypatch)
-            return states.square() @ states
 
-        states = torch.randn(4, 4, requires_grad=True)
-        results = [torch.utils.checkpoint.checkpoint(layer, states, use_reentrant=False), states.square() @ states]
-        torch.testing.assert_close(*(torch.autograd.grad(result.sum(), states)[0] for result in results))
+def spoil_gradient(*inputs: Any, **options: Any) -> torch.Tensor:
+    attended: torch.Tensor = flex_attention(*inputs, **options)
+    attended.register_hook(lambda gradient: gradient * torch.nan)
+    return attended
 
-    def test_a_kernel_that_does_not_compile_is_not_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def fail(*_: Any, **__: Any) -> None:
-            raise RuntimeError("no such kernel")
 
-        with pytest.warns(RoleLLMWarning, match=r"comparison .* on cpu \(RuntimeError: no such kernel\), so"):
-            assert not self.agrees(monkeypatch, fail)
+@pytest.mark.parametrize(
+    ("flex", "words"),
+    [
+        pytest.param(fail, r"on cpu \(RuntimeError: no such kernel\), so", id="does-not-compile"),
+        pytest.param(ignore_mask, r"a relative error of \d\.\de[+-]\d\d", id="ignores-the-mask"),
+        pytest.param(spoil_gradient, "a relative error of nan", id="gradients-are-no-numbers"),
+    ],
+)
+def test_a_kernel_that_differs_from_the_blocks_is_not_used(
+    flex: Any, words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tree_attention, "_import_flex", lambda: flex)
+    with pytest.warns(RoleLLMWarning, match=words):
+        assert not compare_with_blocks()
 
-    def test_a_kernel_that_ignores_the_mask_is_not_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        def ignore(*inputs: Any, enable_gqa: bool, **_: Any) -> torch.Tensor:
-            attend = torch.nn.functional.scaled_dot_product_attention
-            return attend(*inputs[:3], is_causal=True, enable_gqa=enable_gqa)
 
-        with pytest.warns(RoleLLMWarning, match=r"a relative error of \d\.\de[+-]\d\d"):
-            assert not self.agrees(monkeypatch, ignore)
+def compare_with_blocks() -> bool:
+    tree_attention._check_flex.cache_clear()
+    return tree_attention._check_flex(torch.device("cpu"), torch.float32, 4, 2, 16)
 
-    def test_a_kernel_with_gradients_that_are_no_numbers_is_not_used(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        right = tree_attention._import_flex()
 
-        def spoil(*inputs: Any, **options: Any) -> torch.Tensor:
-            attended: torch.Tensor = right(*inputs, **options)
-            attended.register_hook(lambda gradient: gradient * torch.nan)
-            return attended
+def test_a_right_kernel_passes_in_a_layer_under_a_checkpoint_which_keeps_its_gradient() -> None:
+    def layer(states: torch.Tensor) -> torch.Tensor:
+        assert compare_with_blocks()
+        return states.square() @ states
 
-        with pytest.warns(RoleLLMWarning, match="a relative error of nan"):
-            assert not self.agrees(monkeypatch, spoil)
+    states = torch.randn(4, 4, requires_grad=True)
+    results = [torch.utils.checkpoint.checkpoint(layer, states, use_reentrant=False), states.square() @ states]
+    torch.testing.assert_close(*(torch.autograd.grad(result.sum(), states)[0] for result in results))

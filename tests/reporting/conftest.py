@@ -9,9 +9,15 @@ from typing import Any
 import pytest
 
 from rolellm.core.records import Row
+from rolellm.judging.records import DatasetName
+from rolellm.judging.result import JudgingResult
+from rolellm.judging.settings import JudgingSettings
 from rolellm.reporting.page import PageContent
 from rolellm.reporting.section import Section
 from rolellm.scoring.score_report import ScoreReport
+
+from ..judge_runs import summarize
+from .judged_run import draw_judgements, judge, make_comparison, make_rows
 
 ROLES = {"Sherlock Holmes": "en", "Captain Ahab": "en", "孙悟空": "zh"}
 SYSTEMS = {"untuned": 0.1, "tuned": 0.35, "RoleGPT (released baseline)": 0.55}
@@ -93,6 +99,20 @@ def rows() -> list[Row]:
                 Row(f"{role}-own-{at}", role, language, "role_specific", own, ("At sea.",), ("script_based",)),
             ]
     return made
+
+
+@pytest.fixture(scope="session")
+def result() -> dict[str, Any]:
+    """The result of a made-up judging run, as JSON."""
+    comparison = make_comparison(make_rows())
+    judges = [judge("llama-judge"), judge("other-judge")]
+    judgements = draw_judgements(comparison, ["llama-judge", "other-judge"])
+    return summarize(comparison, judgements, judges, JudgingSettings(), DatasetName("sample", "test"))
+
+
+@pytest.fixture(scope="session")
+def judged(result: dict[str, Any]) -> JudgingResult:
+    return JudgingResult.from_dict(result)
 
 
 def make_content(reports: dict[str, ScoreReport]) -> PageContent:

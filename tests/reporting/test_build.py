@@ -14,7 +14,7 @@ from rolellm.core.jsonl import read_jsonl
 from rolellm.judging.records import read_run
 from rolellm.judging.result import JudgingResult
 from rolellm.reporting.build import build_report, collect_sources, report
-from rolellm.reporting.page import pick_contrasts, write_page
+from rolellm.reporting.page import write_page
 from rolellm.reporting.settings import ReportOptions
 from rolellm.scoring.predictions import Predictions
 from rolellm.scoring.published import PUBLISHED, content_hash
@@ -22,7 +22,6 @@ from rolellm.scoring.score import score_rows
 
 from .conftest import PAYLOADS, parse
 from .judged_run import (
-    BASELINE,
     MODELS,
     draw_judgements,
     judge,
@@ -121,17 +120,11 @@ def test_no_published_row_beside_what_does_not_compare(
 def test_every_figure_has_its_section(html: str) -> None:
     page = parse(html)
     assert_harmless(html, page)
-    assert {"scores", "roles", "significance", "judges", "questions", "provenance"} <= set(page.ids)
-    # Four of standing, three of Rouge-L, four heat maps, five of habits.
-    assert page.tags.count("svg") == 14
+    assert {"scores", "figures", "roles", "significance", "judges", "questions", "provenance"} <= set(page.ids)
+    # Verdicts and scores at the top, three heat maps.
+    assert page.tags.count("svg") == 5
     labels = " ".join(value for _, name, value in page.attributes if name == "aria-label")
-    for title in (
-        "Win rate against RoleGPT",
-        "length-controlled",
-        "Average rank",
-        "Win rate by role",
-        "Both orders",
-    ):
+    for title in ("Judged against RoleGPT", "Rouge-L by system", "Win rate by role", "CUS by role"):
         assert title in labels, title
     text = squeeze(page.text)
     for words in (
@@ -195,7 +188,7 @@ def test_several_runs_are_parts_of_one_page(run: Path, tmp_path: Path) -> None:
 
 def test_every_table_in_a_file_names_its_recipe(as_released: None, run: Path) -> None:
     tables = build_report(collect_sources([str(run)]), FAST).named_tables
-    assert {"scores", "pairs", "lists", "tests", "habits", "judges", "roles-win-rate"} <= set(tables)
+    assert {"scores", "pairs", "tests", "habits", "roles-win-rate"} <= set(tables)
     for name, table in tables.items():
         assert f"protocol paper, config {PAPER}, split test" in table.note, name
         assert name == "roles-rouge" or "judged by llama-judge, other-judge, judging feedfeedfeed" in table.note, name
@@ -211,7 +204,7 @@ def test_an_invalid_run_is_said_to_be_one_before_its_figures(tmp_path: Path) -> 
     judged = draw_judgements(comparison, ["one"], unscored=0.2)
     run = write_run(tmp_path / "bad", comparison, judged)
     text = squeeze(parse(render_page(build_report(collect_sources([str(run)]), FAST).content)).text)
-    assert text.index("This run is not valid") < text.index("CUS")
+    assert "prefers" not in text and text.index("This run is not valid") < text.index("All figures")
     assert "makes a run invalid" in text
 
 
@@ -313,17 +306,27 @@ def test_what_is_no_result_is_named(tmp_path: Path) -> None:
         report([], tmp_path / "page.html", protocoll="paper")
 
 
-def test_the_head_of_the_page_says_how_each_system_stands_and_where_they_differ(run: Path) -> None:
+def test_the_answer_is_first_with_a_reply_that_fails(run: Path) -> None:
     built = build_report(collect_sources([str(run)]), FAST)
     page = parse(render_page(built.content))
-    (section,), (part,) = built.content.parts, built.content.questions
-    table = section.summary_table()
-    assert {row.names[0] for row in table.rows} == {*MODELS, BASELINE} and table.columns[-1] == "By Rouge-L"
-    assert {squeeze(cell) for cell in page.rows[0]} >= {"System", "By Rouge-L"}
+    (answer,), (part,) = built.content.answers, built.content.questions
+    assert answer.lead in MODELS and list(built.remarks())[: len(answer.sentences)] == answer.sentences
+    assert answer.failure.startswith(f"{answer.lead} breaks character in 12 of 72 replies, by rules: as 孙悟空")
+    assert squeeze(page.text).index(answer.verdict) < squeeze(page.text).index("All figures")
+    english = replace(part, rows=[row for row in part.rows if row.language == "en"])
+    lost = [row.id for row in english.rows if part.outcomes[row.id][answer.lead].win == 0]
+    lowest = min(part.rouge[answer.lead][row] for row in lost)
+    assert english.describe_failure(answer.lead).startswith(
+        f"Lowest reply of {answer.lead} (Rouge-L {lowest:.3f}): as "
+    )
+
+
+def test_rows_on_which_two_systems_differ_most_are_shown(run: Path) -> None:
+    (part,) = build_report(collect_sources([str(run)]), FAST).content.questions
     first, second = [name for name in part.rouge if part.kinds[name] == "model"][:2]
     gains = [part.rouge[first][row.id] - part.rouge[second][row.id] for row in part.rows]
-    scores = [[reply["score"] for reply in example["replies"]] for example in pick_contrasts(part)]
-    shown = [own - other for own, other in scores]
-    assert max(gains) in shown or max(gains) <= 0
-    assert min(gains) in shown or min(gains) >= 0
-    assert "Where they differ most" in page.text if shown else "Where they differ most" not in page.text
+    shown = []
+    for card in part.pick_contrasts():
+        own, other = (float(title.rpartition(" ")[2]) for title, _ in card.texts)
+        shown.append(own - other)
+    assert max(shown) == pytest.approx(max(gains), abs=0.002) and min(shown) == pytest.approx(min(gains), abs=0.002)

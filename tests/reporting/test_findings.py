@@ -1,4 +1,4 @@
-"""Findings in sentences, from scores on rows of the sample."""
+"""Answers and findings in sentences, from scores on rows of the sample and made-up verdicts."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -35,20 +35,33 @@ def reports() -> dict[str, ScoreReport]:
 
 
 def test_who_is_ahead_is_said_with_the_difference(reports: dict[str, ScoreReport]) -> None:
-    pair = {name: reports[name] for name in ("mute", "own")}
-    evidence = Evidence(pair)
-    (sentence,) = evidence.describe_scores()
-    assert sentence.startswith("own is closer to the role's own replies than mute for these 4 roles (CUS ")
+    evidence = Evidence({name: reports[name] for name in ("mute", "own")})
+    (sentence,) = evidence.describe_pairs()
+    assert sentence.startswith("mute against own for these 4 roles: behind in CUS 0.000 against 1.000 (-")
     assert sentence.count(", n = ") == 3
-    assert evidence.describe_gain().startswith("“mute” is behind “own” for these 4 roles in CUS")
+    answer = evidence.answer()
+    assert answer.verdict.startswith("own is ahead of mute in style") and answer.lead == "own"
+    assert answer.evidence.startswith("For these 4 roles: style, own 1.000 against 0.000 (")
 
 
-def test_systems_that_nothing_tells_apart_are_one_sentence(reports: dict[str, ScoreReport]) -> None:
+def test_of_several_systems_one_must_be_ahead_of_all(reports: dict[str, ScoreReport]) -> None:
     alike = {"mute": reports["mute"], "deaf": reports["deaf"], "dumb": reports["mute"]}
-    assert Evidence(alike).describe_scores() == ["CUS, RAW and SPE tell no two of mute, deaf and dumb apart."]
-    mixed = Evidence(reports).describe_scores()
-    (undecided,) = (sentence for sentence in mixed if sentence.startswith("Between mute and deaf"))
-    assert "CUS, RAW and SPE decide nothing, corrected for 9 tests (CUS, n = " in undecided and len(mixed) == 3
+    answer = Evidence(alike).answer()
+    assert answer.verdict == "None of 3 systems is shown to be ahead of all others." and answer.lead == "mute"
+    assert answer.undecided[0] == "Not decided: style; accuracy; knowledge."
+    assert Evidence(reports).answer().verdict == "own is ahead of all others in style, accuracy and knowledge."
+    assert all("not decided, corrected for 9 tests: CUS" in line for line in Evidence(alike).describe_pairs())
+    pair = Evidence({name: alike[name] for name in ("mute", "deaf")}).answer()
+    assert pair.verdict == "No difference between mute and deaf is shown."
+
+
+def test_a_system_alone_is_held_against_the_baseline_or_the_floor(reports: dict[str, ScoreReport]) -> None:
+    alone = Evidence({"own": reports["own"]}).answer()
+    assert alone.verdict == "own is ahead of the highest floor in style and knowledge."
+    beside = Evidence({name: reports[name] for name in ("mute", "own")}, baselines=["own"]).answer()
+    assert beside.verdict.startswith("own is ahead of mute in style") and beside.lead == "mute"
+    bare = replace(reports["own"], scale=None)
+    assert Evidence({"own": bare}).answer().verdict == "Nothing here decides which system is better."
 
 
 def make_scores(gains: list[float], config: str, questions: int = 12) -> dict[str, ScoreReport]:
@@ -66,15 +79,15 @@ def make_scores(gains: list[float], config: str, questions: int = 12) -> dict[st
 
 def test_roles_that_differ_decide_for_themselves_and_not_for_new_ones() -> None:
     gains = [1.0, 5.0, 2.0]
-    own = Evidence(make_scores(gains, "instruction-generalization-english"))
-    assert own.describe_gain().startswith("“after” is ahead of “before” for these 3 roles in CUS (CUS +")
-    assert "behind in nothing that is decided (RAW -" in own.describe_gain()
-    new = Evidence(make_scores(gains, "role-generalization-english"))
-    assert new.describe_gain().startswith("“after” is not shown to be ahead of “before” or behind it (CUS -")
-    assert "Only 3 roles held out: next to nothing can be decided about new roles." in new.describe_scores()
-    many = Evidence(make_scores([3.0, 3.0, 4.0, 3.0, 3.0, 4.0], "role-generalization-english"))
-    assert many.describe_gain().startswith("“after” is ahead of “before” for new roles in CUS")
-    assert not any("next to nothing" in sentence for sentence in many.describe_scores())
+    own = Evidence(make_scores(gains, "instruction-generalization-english")).answer()
+    assert own.verdict == "after is ahead of before in style." and own.evidence.startswith("For these 3 roles: style")
+    assert own.undecided[0].startswith("Not decided: accuracy, after and before 0.")
+    new = Evidence(make_scores(gains, "role-generalization-english")).answer()
+    assert new.verdict == "No difference between after and before is shown."
+    assert "Only 3 roles held out: next to nothing can be decided about new roles." in new.evidence
+    many = Evidence(make_scores([3.0, 3.0, 4.0, 3.0, 3.0, 4.0], "role-generalization-english")).answer()
+    assert many.evidence.startswith("For new roles: style, after ")
+    assert "next to nothing" not in many.evidence
 
 
 def judge_systems(strengths: dict[str, float], questions: int = 40, certificate: str | None = None) -> JudgingResult:
@@ -87,7 +100,7 @@ def test_scores_that_do_not_compare_make_no_claim() -> None:
     reports = make_scores([5.0], "instruction-generalization-english")
     before = reports["before"]
     odd = reports | {"before": replace(before, options=replace(before.options, protocol="paper"))}
-    assert Section("", reports).evidence.describe_scores() != [] == Section("", odd).evidence.describe_scores()
+    assert Section("", reports).evidence.tests != [] == Section("", odd).evidence.tests
 
 
 def test_the_table_of_eval_has_the_intervals_for_new_roles() -> None:
@@ -100,24 +113,36 @@ def test_the_table_of_eval_has_the_intervals_for_new_roles() -> None:
     assert "these roles" not in str(result)
 
 
-def test_verdicts_are_of_ones_own_systems_first() -> None:
-    verdicts = Evidence({}, judge_systems({"good": 1.2, "poor": -1.2})).describe_verdicts()
-    starts = ["Judge judge: not examined", "The judges prefer good to poor for these 2 roles (good wins "]
-    starts += ["The judges prefer good to base for", "The judges prefer base to poor for"]
-    assert [verdict.startswith(start) for verdict, start in zip(verdicts, starts, strict=True)] == [True] * 4
-    assert all(", n = 80)" in verdict for verdict in verdicts[1:])
+def test_the_judge_is_asked_about_ones_own_systems_first() -> None:
+    evidence = Evidence({}, judge_systems({"good": 1.2, "poor": -1.2}), baselines=["base"])
+    assert evidence.answer().verdict == "The judge prefers good to poor."
+    starts = ["good against poor for these 2 roles: ahead in win rate ", "good against base ", "poor against base "]
+    sentences = evidence.describe_pairs()
+    assert [line.startswith(start) for line, start in zip(sentences, starts, strict=True)] == [True] * 3
+    assert all(", n = 80)" in sentence for sentence in sentences)
+    assert evidence.describe_judges()[0].startswith("Judge judge: not examined")
+
+
+def test_verdict_and_scores_that_disagree_are_both_said() -> None:
+    reports = make_scores([5.0, 4.0], "instruction-generalization-english")
+    judged = judge_systems({"after": -1.5, "before": 1.5})
+    answer = Evidence(reports, judged, baselines=["base"]).answer()
+    assert answer.verdict == "The judge prefers before; after is ahead in style, before in accuracy."
+    assert answer.evidence.startswith("For these 2 roles: judge, before ") and len(answer.verdict.split()) <= 15
 
 
 def test_verdicts_are_corrected_over_all_claims() -> None:
     judged = judge_systems({"a": 0.44})
     (test,) = (test for test in judged.tests if test.measure == "win_rate")
     assert 0.02 < (test.p or 1) < 0.05
-    alone, *rest = (Evidence(reports, judged).describe_verdicts()[-1] for reports in ({}, make_scores([0.0], "x")))
-    assert alone.startswith("The judges prefer a to base") and rest[0].startswith("The judges do not tell a and base")
+    verdicts = []
+    for reports in ({}, make_scores([0.0], "x")):
+        verdicts += [test.sign for test in Evidence(reports, judged).tests if test.measure == "win rate"]
+    assert verdicts[0] != 0 == verdicts[1]
 
 
 @pytest.mark.parametrize(
-    ("options", "last"),
+    ("options", "reason"),
     [
         pytest.param({"questions": 9}, "The judges saw 18 rows only, too few for a verdict (20 or more).", id="few"),
         pytest.param(
@@ -125,6 +150,6 @@ def test_verdicts_are_corrected_over_all_claims() -> None:
         ),
     ],
 )
-def test_a_verdict_needs_rows_and_a_fit_judge(options: dict[str, Any], last: str) -> None:
-    verdicts = Evidence({}, judge_systems({"good": 3.0}, **options)).describe_verdicts()
-    assert verdicts[-1] == last and not any("prefer" in verdict for verdict in verdicts)
+def test_a_verdict_needs_rows_and_a_fit_judge(options: dict[str, Any], reason: str) -> None:
+    answer = Evidence({}, judge_systems({"good": 3.0, "poor": -3.0}, **options)).answer()
+    assert reason in answer.undecided and "prefers" not in answer.verdict

@@ -6,6 +6,8 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import DataError
+from rolellm.reporting.blocks import lay_out_made
+from rolellm.reporting.findings import Answer
 from rolellm.reporting.page import PageContent, write_page
 from rolellm.reporting.section import Section
 from rolellm.scoring.score_report import ScoreReport
@@ -20,7 +22,7 @@ HTML_TAGS = set(
     re.findall(
         r"\w+",
         "html head meta title style body header main section footer h1 h2 h3 h4 p b code span ul li details summary"
-        " nav a h4 article figure figcaption div table caption thead tbody tr th td dl dt dd"
+        " nav a figure figcaption div table caption thead tbody tr th td pre"
         " svg path text rect",
     )
 )
@@ -49,25 +51,47 @@ def test_everything_that_was_measured_is_there(values: Values, content: PageCont
         for cell, metric in zip(line[1:4], ("CUS", "RAW", "SPE"), strict=True):
             score = report["metrics"][metric]
             low, high = score["ci95"]
-            assert squeeze(cell) == f"{score['mean']:.3f} [{low:.3f}, {high:.3f}] n = 40"
+            assert squeeze(cell) == f"{score['mean']:.3f} [{low:.3f}, {high:.3f}]"
         assert squeeze(line[4]) == f"{report['metrics']['avg']['mean']:.3f}"
     for role in ("Sherlock Holmes", "Captain Ahab", "孙悟空"):
         # A line of the table, and a label in each of two heat maps.
         assert sum(role in cell for row in page.rows for cell in row) == 1
         assert len(re.findall(re.escape(role), page.text)) == 3
-    # A panel for each metric, and two heat maps.
-    assert page.tags.count("svg") == 5
+    # The overview, and two heat maps.
+    assert page.tags.count("svg") == 3 and page.text.count("Download as SVG") == 3
     for word in ("CUS", "RAW", "SPE", "avg", "95 % interval", content.title, content.split_note, content.summary):
-        assert word.replace("\xa0", " ") in text.replace("\xa0", " ")
+        assert word in text.replace("\xa0", " ")
     assert [row[1:] for row in page.rows if row[0] == "untuned"][-1] == ["1", "2"]
-    assert f"rolellm {__version__}" in text
-    assert "<dt>optimizer.name</dt><dd>adamw</dd>" in render_page(content)
+    assert f"rolellm {__version__}" in text and '"name": "adamw"' in text
+
+
+def test_the_first_screen_is_a_verdict_its_evidence_and_a_picture(content: PageContent) -> None:
+    answers = [Answer("tuned is ahead of untuned in style.", "By 0.2.", ("Not decided: accuracy.",), "It fails.")]
+    html = render_page(replace(content, answers=answers, findings=["More."], warnings=["Careful."]))
+    page = parse(html)
+    words = ("Careful.", *answers[0].sentences[:2], "Not decided", "It fails.", "More.")
+    places = [squeeze(page.text).index(word) for word in words]
+    assert places == sorted(places) and html.index("<svg") < html.index("<details") < html.index("<table")
+
+
+def test_roles_made_from_scripts_have_counts_and_pairs_with_receipts(content: PageContent) -> None:
+    assert 'id="made"' not in render_page(content)
+    page = parse(render_page(replace(content, blocks=[lay_out_made(MADE)])))
+    assert page.unbalanced == [] and page.ids.count("made") == 1
+    rows = {row[0]: row[1:] for row in page.rows}
+    assert rows["kept"] == ["51", "51"]
+    assert rows["turns found"] == ["1,204 speech, 7 direction"] * 2 and rows["asked again"] == ["none"] * 2
+    text = squeeze(page.text)
+    assert "Rules answered." in text and "15 ADA: I do, and the tide does." in text
+    assert "ferry.txt, characters 310–1,204" in text
+    assert text.count("Kept · script-based") == 2 and text.count("Dropped: overlap · script-based") == 1
+    assert "2 of 9 content words" in text and "abababababababab" in text
 
 
 def test_the_least_that_is_a_report() -> None:
     bare = {"protocol": "paper", "metrics": {"CUS": {"mean": 0.25, "ci95": None, "n": None}}}
     page = parse(render_page(make_content(read_reports({"x": bare}))))
-    assert [cell.strip() for cell in page.rows[3]] == ["x", "0.250", "–", "–", "–"]
+    assert [cell.strip() for cell in page.rows[1]] == ["x", "0.250", "–", "–", "–"]
     assert page.unbalanced == [] and page.tags.count("svg") == 1
     for nothing in ([], [Section("", {})]):
         with pytest.raises(DataError, match="at least one system"):
@@ -84,8 +108,8 @@ def test_numbers_that_do_not_compare_are_said_not_to(values: Values) -> None:
 def test_what_scoring_found_is_said(values: Values) -> None:
     values["tuned"]["warnings"] = ["4 of 72 rows have no prediction", "<b>2</b> were empty"]
     html = render_page(make_content(read_reports(values)))
-    assert html.count("Keep in mind when reading its scores") == 1
-    assert "<li>4 of 72 rows have no prediction</li>" in html and "<li>&lt;b&gt;2&lt;/b&gt; were empty</li>" in html
+    assert "<li>tuned: 4 of 72 rows have no prediction</li>" in html
+    assert "<li>tuned: &lt;b&gt;2&lt;/b&gt; were empty</li>" in html
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
@@ -95,13 +119,21 @@ def test_text_is_only_text(tmp_path: Path, payload: str) -> None:
     values[system] |= {"fingerprint": {payload: [payload, {"x": payload}]}, "config": payload, "warnings": [payload]}
     section = Section(payload, read_reports(values))
     content = PageContent(
-        payload, [section], (), payload, payload, [payload], {payload: payload}, make_hostile(MADE, payload)
+        payload,
+        [section],
+        answers=[Answer(payload, payload, (payload,), payload)],
+        split_note=payload,
+        summary=payload,
+        warnings=[payload],
+        findings=[payload],
+        recipe={payload: payload},
+        blocks=[lay_out_made(make_hostile(MADE, payload))],
     )
     html = write_page(tmp_path / "report.html", content).read_bytes().decode("utf-8")
     page = parse(html)
     assert_harmless(html, page)
     assert set(page.tags) <= HTML_TAGS and len(html) < 400_000
-    assert page.tags.count("svg") == 5
+    assert page.tags.count("svg") == 3
     if len(payload) < 1_000 and payload.isprintable():
         assert page.text.count(payload) >= 8
 
@@ -120,5 +152,7 @@ def test_a_recipe_of_any_depth_and_size_is_bounded(content: PageContent) -> None
     deep: Any = "bottom"
     for _ in range(500):
         deep = {"in": [deep]}
-    html = render_page(replace(content, recipe={"deep": deep, "wide": {str(at): at for at in range(10_000)}}))
-    assert "nested too deeply" in html and "9,601 more" in html and len(html) < 200_000
+    html = render_page(replace(content, recipe={"deep": deep}))
+    assert "nested too deeply" in html and len(html) < 200_000
+    html = render_page(replace(content, recipe={str(number): number for number in range(10_000)}))
+    assert " more characters" in html and len(html) < 200_000

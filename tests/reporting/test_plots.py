@@ -1,3 +1,5 @@
+"""Pictures: dots and whiskers are where the scores are, no line crosses a text, and absent scores stay absent."""
+
 import re
 import xml.etree.ElementTree as ET
 from collections.abc import Callable
@@ -7,77 +9,101 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolellm.reporting.plots import MARKERS, MAX_ROLES, SERIES, intervals_svg, rouge_heat
+from rolellm.core.table import PERCENT
+from rolellm.judging.result import JudgingResult
+from rolellm.reporting.plots import (
+    HEAT,
+    MARKERS,
+    MAX_ROLES,
+    SERIES,
+    draw_heat,
+    plot_role_scores,
+    plot_scores,
+    plot_verdicts,
+)
 from rolellm.scoring.score_report import ScoreReport
+from rolellm.scoring.statistics.intervals import Interval
 
 from .conftest import make_values, read_reports
+from .judged_run import MODELS
 from .rendered import SVG, list_texts
 
 Values = dict[str, dict[str, Any]]
 Reports = dict[str, ScoreReport]
 
 
+def number(names: Any) -> dict[str, int]:
+    return {name: index for index, name in enumerate(names)}
+
+
+def plot(reports: Reports) -> str:
+    return plot_scores(reports, number(reports)) or pytest.fail("no scores")
+
+
+def heat(reports: Reports, metric: str) -> str:
+    return plot_role_scores(reports, metric, number(reports)) or pytest.fail("no roles")
+
+
 def paths(svg: str, kind: str) -> list[dict[str, str]]:
     return [path.attrib for path in ET.fromstring(svg).iter(f"{SVG}path") if path.get("class") == kind]
 
 
-def heat(reports: Reports, metric: str) -> str:
-    return rouge_heat(reports, metric, {name: at for at, name in enumerate(reports)}) or pytest.fail("no roles")
+def list_x(values: list[str]) -> list[float]:
+    return [float(re.findall(r"-?[\d.]+", value)[0]) for value in values]
 
 
-def dots(svg: str) -> list[tuple[int, float, float]]:
-    """Each dot's series (from 1) and where it is."""
-    found = []
-    for mark in paths(svg, "mark"):
-        x, y = map(float, re.findall(r"[\d.]+", mark["transform"]))
-        found.append((int(re.findall(r"--series-(\d)", mark["fill"])[0]), x, y))
-    return found
+def find_dots(svg: str) -> list[tuple[int, float]]:
+    """Each dot's series, from 1, and where it is."""
+    marks = paths(svg, "mark")
+    places = list_x([mark["transform"] for mark in marks])
+    return [(int(re.findall(r"--series-(\d)", mark["fill"])[0]), x) for mark, x in zip(marks, places, strict=True)]
 
 
-def whiskers(svg: str) -> list[tuple[float, float]]:
-    ends = [[float(number) for number in re.findall(r"-?[\d.]+", line["d"])] for line in paths(svg, "whisker")]
-    return [(x0, x1) for x0, _, x1, _ in ends]
+def find_whiskers(svg: str) -> list[float]:
+    ends = [[float(value) for value in re.findall(r"-?[\d.]+", line["d"])] for line in paths(svg, "whisker")]
+    return [x for x0, _, x1, _ in ends for x in (x0, x1)]
 
 
-def scale(svg: str) -> Callable[[float], float]:
+def read_scale(svg: str) -> Callable[[float], float]:
     """From a score to where it must be, by the numbers under the axis."""
-    centered = [e for e in ET.fromstring(svg).iter(f"{SVG}text") if e.get("text-anchor") == "middle"]
-    ticks = [e for e in centered if re.fullmatch(r"[\d.]+", e.text or "")]
+    ticks = [e for e in ET.fromstring(svg).iter(f"{SVG}text") if e.get("text-anchor") == "middle"]
     (low, x_low), (high, x_high) = [(float(t.text or ""), float(t.attrib["x"])) for t in (ticks[0], ticks[-1])]
     return lambda score: x_low + (score - low) / (high - low) * (x_high - x_low)
 
 
-def test_dots_and_whiskers_are_where_the_scores_are(values: Values, reports: Reports) -> None:
-    svg = intervals_svg(reports, "RAW")
-    place = scale(svg)
-    expected = [report["metrics"]["RAW"] for report in values.values()]
-    assert [series for series, _, _ in dots(svg)] == [1, 2, 3]
-    assert [x for _, x, _ in dots(svg)] == pytest.approx([place(score["mean"]) for score in expected], abs=0.01)
-    flat = [end for pair in whiskers(svg) for end in pair]
-    assert flat == pytest.approx([place(end) for score in expected for end in score["ci95"]], abs=0.01)
-
-
-def test_panels_share_one_scale(values: Values) -> None:
+def test_dots_and_whiskers_are_where_the_scores_are_and_texts_are_beside_them(values: Values, reports: Reports) -> None:
     values["untuned"]["metrics"]["SPE"] = {"mean": 0.72, "ci95": [0.7, 0.83], "n": 9}
-    reports = read_reports(values)
-    for metric in ("CUS", "RAW", "SPE"):
-        shown = [text for text in list_texts(intervals_svg(reports, metric)) if re.fullmatch(r"[\d.]+", text)]
-        assert shown[:5] == ["0", "0.2", "0.4", "0.6", "0.8"]
+    svg = plot(read_reports(values))
+    place = read_scale(svg)
+    expected = [report["metrics"][metric] for metric in ("CUS", "RAW", "SPE") for report in values.values()]
+    assert [series for series, _ in find_dots(svg)] == [1, 2, 3] * 3
+    assert [x for _, x in find_dots(svg)] == pytest.approx([place(score["mean"]) for score in expected], abs=0.01)
+    ends = [place(end) for score in expected for end in score["ci95"]]
+    assert find_whiskers(svg) == pytest.approx(ends, abs=0.01)
+    heights = [float(re.findall(r"-?[\d.]+", line["d"])[1]) for line in paths(svg, "whisker")]
+    for text in ET.fromstring(svg).iter(f"{SVG}text"):
+        if min(abs(float(text.attrib["y"]) - height) for height in heights) < 6:
+            width = 5.2 * len(text.text or "")
+            x = float(text.attrib["x"])
+            is_right = text.get("text-anchor") == "end"
+            assert x - width > max(ends) if is_right else x + width < place(0)
+    assert "0.720 [0.700, 0.830]" in list_texts(svg)
 
 
-def test_what_is_absent_is_not_drawn(values: Values) -> None:
-    full = len(dots(intervals_svg(read_reports(values), "CUS")))
+def test_what_is_absent_is_not_drawn_and_zero_is(values: Values) -> None:
+    full = len(find_dots(plot(read_reports(values))))
     values["tuned"]["metrics"]["CUS"] = None
-    assert len(dots(intervals_svg(read_reports(values), "CUS"))) == full - 1
-    nothing = {"mean": 0.0, "ci95": None, "n": 3}
-    values["tuned"]["metrics"]["CUS"] = nothing
-    svg = intervals_svg(read_reports(values), "CUS")
-    assert len(dots(svg)) == full
-    assert min(x for _, x, _ in dots(svg)[:9]) == pytest.approx(scale(svg)(0), abs=0.01)
+    assert len(find_dots(plot(read_reports(values)))) == full - 1
+    values["tuned"]["metrics"]["CUS"] = {"mean": 0.0, "ci95": None, "n": 3}
+    svg = plot(read_reports(values))
+    assert len(find_dots(svg)) == full
+    assert min(x for _, x in find_dots(svg)) == pytest.approx(read_scale(svg)(0), abs=0.01)
+    bare = read_reports({"x": {"protocol": "paper", "metrics": {}}})
+    assert plot_scores(bare, {"x": 0}) is None and plot_role_scores(bare, "CUS", {"x": 0}) is None
 
 
-def test_stands_alone_and_follows_the_page(reports: Reports) -> None:
-    svg = intervals_svg(reports, "CUS")
+def test_a_picture_stands_alone_and_follows_the_page(reports: Reports) -> None:
+    svg = plot(reports)
     root = ET.fromstring(svg)
     assert root.tag == f"{SVG}svg" and root.get("role") == "img" and "Rouge-L" in root.get("aria-label", "")
     assert svg.count("http") == 1  # the name space
@@ -90,13 +116,13 @@ def test_stands_alone_and_follows_the_page(reports: Reports) -> None:
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_any_names_make_a_well_formed_picture(name: str, role: str) -> None:
     reports = read_reports(make_values(systems={name: 0.2}, roles=[role]))
-    ET.fromstring(intervals_svg(reports, "CUS"))
+    ET.fromstring(plot(reports))
     ET.fromstring(heat(reports, "CUS"))
 
 
 def test_many_systems_and_roles_stay_bounded() -> None:
-    systems = {f"system {at}": 0.05 * at for at in range(1, 15)}
-    reports = read_reports(make_values(systems=systems, roles=[f"role {at}" for at in range(MAX_ROLES + 30)]))
+    systems = {f"system {index}": 0.05 * index for index in range(1, 15)}
+    reports = read_reports(make_values(systems=systems, roles=[f"role {index}" for index in range(MAX_ROLES + 30)]))
     svg = heat(reports, "CUS")
     assert len(svg) < 900_000
     drawn = set(list_texts(svg))
@@ -105,8 +131,26 @@ def test_many_systems_and_roles_stay_bounded() -> None:
     assert len(marks) == 14 < len(MARKERS) * len(SERIES)
 
 
-def test_nothing_to_draw_is_still_a_picture() -> None:
-    bare = read_reports({"x": {"protocol": "paper", "metrics": {}}})
-    for svg in (intervals_svg(bare, "CUS"), intervals_svg({}, "CUS")):
-        assert dots(svg) == [] and ET.fromstring(svg).tag == f"{SVG}svg"
-    assert rouge_heat(bare, "CUS", {"x": 0}) is None
+def test_verdicts_have_an_even_line_and_the_highest_canary_as_floor(judged: JudgingResult) -> None:
+    svg = plot_verdicts(judged, number(model.name for model in judged.models)) or pytest.fail("no verdicts")
+    place = read_scale(svg)
+    assert set(MODELS) <= set(list_texts(svg)) and "RoleGPT" not in list_texts(svg)
+    score = next(model for model in judged.models if model.name == "Vicuna-13B").measures()["win_rate"]
+    canaries = [model.measures()["win_rate"] for model in judged.models if model.kind == "canary"]
+    floor = max(rate.mean for rate in canaries if rate)
+    assert score is not None and any(text.startswith(f"{100 * score.mean:.1f} [") for text in list_texts(svg))
+    even = list_x([line["d"] for line in paths(svg, "center")])
+    assert even == pytest.approx([place(50)] * 3, abs=0.01)
+    assert list_x([line["d"] for line in paths(svg, "floor")])[0] == pytest.approx(place(100 * floor), abs=0.01)
+
+
+def test_heat_runs_from_the_first_color_to_the_last_in_the_unit_of_the_tables(reports: Reports) -> None:
+    columns = {"x": {"a": Interval(0.0), "b": Interval(1.0)}, "y": {"a": Interval(0.5)}}
+    svg = draw_heat("Win rate", columns, {"x": 0, "y": 7}, (0.0, 1.0), PERCENT) or pytest.fail("nothing")
+    colors = re.findall(r'fill="(var\(--heat-\d+), (#\w+)\)"', svg)
+    assert colors == [("var(--heat-1", HEAT[0]), ("var(--heat-11", HEAT[-1]), ("var(--heat-6", HEAT[5])]
+    assert [text for text in list_texts(svg)[1:] if text not in "ab"] == ["0.0", "100.0", "50.0", "–"]
+    # The color and mark of the page's key, of the eighth system too.
+    assert "var(--series-1" in svg and "var(--series-2" in svg
+    score = reports["tuned"].by_role["Captain Ahab"]["CUS"]
+    assert score is not None and f"{score.mean:.2f}" in list_texts(heat(reports, "CUS"))

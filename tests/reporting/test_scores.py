@@ -1,15 +1,13 @@
 """Score reports read back: the same typed object that scoring made, or an error that names what is wrong."""
 
 import json
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
-import rolellm
 from rolellm.core.errors import DataError
 from rolellm.core.records import Row
-from rolellm.reporting.tables import list_absent, roles_of, score_table
+from rolellm.reporting.tables import roles_of, system_table
 from rolellm.scoring.predictions import Predictions
 from rolellm.scoring.score import score_rows
 from rolellm.scoring.score_report import ScoreReport
@@ -38,7 +36,7 @@ def test_what_is_written_is_read_back(rows: list[Row], left_out: int, missing: A
         ),
         report.unmatched,
     )
-    assert score_table({"x": read}) == score_table({"x": report})
+    assert system_table({"x": read}) == system_table({"x": report})
 
 
 def test_what_is_absent_is_none_and_zero_is_a_score(values: Values) -> None:
@@ -86,13 +84,3 @@ def test_a_broken_metric_is_named(values: Values, value: Any) -> None:
 def test_a_broken_report_is_refused(values: Values, change: dict[str, Any]) -> None:
     with pytest.raises(DataError, match="not a score report"):
         ScoreReport.from_dict(values["tuned"] | change)
-
-
-def test_what_one_system_lacks_and_another_has_is_not_called_absent() -> None:
-    rows = rolellm.load_rolebench("sample", "test")
-    report = rolellm.score([{"id": row["id"], "prediction": row["question"]} for row in rows], rows)
-    assert report.scale is not None and "RoleGPT" in report.scale.markers
-    markers = {name: marker for name, marker in report.scale.markers.items() if name != "RoleGPT"}
-    other = replace(report, scale=replace(report.scale, markers=markers, notes=("No baseline “RoleGPT”: none",)))
-    assert not any("No baseline" in note for note in list_absent({"first": report, "second": other}))
-    assert any("No baseline" in note for note in list_absent({"second": other}))

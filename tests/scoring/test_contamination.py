@@ -54,7 +54,7 @@ def by_others(rows: Iterable[Row]) -> list[Row]:
 
 @pytest.fixture
 def settings(model_copy: Path) -> GenerateSettings:
-    return GenerateSettings(model=str(model_copy), max_new_tokens=4, device="cpu", config=INSTRUCTIONS, split="test")
+    return GenerateSettings(model=str(model_copy), max_new_tokens=4, config=INSTRUCTIONS, split="test")
 
 
 def answer(answers: Answers, rows: int | Sequence[Row], words: str | None = None, **changes: Any) -> Any:

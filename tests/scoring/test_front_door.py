@@ -18,7 +18,7 @@ from rolellm.scoring.score_report import ScoreReport
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 
 TEMPLATE = "Speak as {role} would."
-QUICK: dict[str, Any] = {"max_new_tokens": 4, "device": "cpu"}
+QUICK: dict[str, Any] = {"max_new_tokens": 4}
 
 
 ASKED = [{"role": "a", "question": "b"}]

@@ -33,7 +33,7 @@ SAMPLED = Decoding(max_new_tokens=24, temperature=0.9, top_p=0.95, seed=3)
 
 @pytest.fixture
 def settings(tiny_model: Path) -> GenerateSettings:
-    return GenerateSettings(model=str(tiny_model), **asdict(GREEDY), device="cpu", config="mine", split="test")
+    return GenerateSettings(model=str(tiny_model), **asdict(GREEDY), config="mine", split="test")
 
 
 # --- decoding

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import ReleaseNotFoundError, SettingsError
+from rolellm.core.errors import ReleaseNotFoundError
 from rolellm.core.records import Row
 from rolellm.data.rolebench.release import hash_profiles
 from rolellm.models.find import ModelSource
@@ -72,11 +72,6 @@ def test_what_the_user_asks_for_wins(source: Any) -> None:
 
 def test_the_papers_number_is_the_default(source: Any) -> None:
     assert form(source(), profile="retrieval") == ("retrieval", 5)
-
-
-def test_a_number_without_retrieval_is_refused(source: Any) -> None:
-    with pytest.raises(SettingsError, match="--set profile=retrieval"):
-        form(source(), retrieved=4)
 
 
 @pytest.fixture(scope="module")

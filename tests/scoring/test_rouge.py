@@ -132,7 +132,6 @@ def test_bad_rows_are_named(protocol: str, predictions: Any, references: Any, wo
             "tokenizer for Chinese under protocol 'paper': 'jieba'; valid: 'spaced-characters'",
             id="tokenizer-protocol",
         ),
-        pytest.param({"processes": 0}, "processes must be a whole number of at least 1, found 0", id="no-process"),
     ],
 )
 def test_unknown_options_name_the_valid_ones(options: dict[str, Any], words: str) -> None:

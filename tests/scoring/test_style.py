@@ -47,19 +47,14 @@ def test_voices_are_told_apart_on_instructions_that_it_has_not_seen() -> None:
     assert top1 and top1.low is not None and told and top1.mean == told.mean == 1
     assert (top1.n, top1.clusters, meter.chance) == (120, 40, 1 / 3)
     assert top1.low < 1
-    assert meter.ece < 0.1
     assert meter.confusion == {role: {role: 40} for role in sorted(VOICES)}
 
 
 def test_roles_without_a_style_of_their_own_are_at_chance() -> None:
     # What each says differs from instruction to instruction, and nobody has a voice: content gives nobody away.
     meter = measured(rows(dict.fromkeys(VOICES, "It is {}, to be sure."))).meter
-    assert meter.same_instruction and meter.top1 and meter.own_probability
     assert meter.same_instruction.mean == 0.5
     assert meter.top1.mean < 0.6
-    # And it knows that it does not know.
-    assert meter.own_probability.mean == pytest.approx(1 / 3, abs=0.05)
-    assert meter.ece < 0.25
 
 
 def test_a_models_replies_are_measured_by_role_and_named_by_whom_they_sound_like() -> None:
@@ -69,9 +64,8 @@ def test_a_models_replies_are_measured_by_role_and_named_by_whom_they_sound_like
     assert found.meter == measured(given).meter
     replies = found.replies
     assert replies and replies.top1 and replies.top1.mean == 0.5
-    assert {role: one.top1 and one.top1.mean for role, one in replies.by_role.items()} == {"Keeper": 0, "Smuggler": 1}
+    assert {role: share.mean for role, share in replies.by_role.items()} == {"Keeper": 0, "Smuggler": 1}
     assert replies.confusion == {"Keeper": {"Smuggler": 40}, "Smuggler": {"Smuggler": 40}}
-    assert replies.by_role["Keeper"].own_probability < 0.2
 
 
 def test_to_copy_a_reference_of_another_instruction_gains_nothing_but_its_style() -> None:

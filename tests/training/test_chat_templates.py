@@ -142,7 +142,6 @@ def test_a_system_text_in_the_user_s_turn_is_said_once(template: str, tmp_path: 
     [
         pytest.param(R1_DISTILL, r"writes '<think>\\n' where it asks for a reply and nothing where", id="r1-distill"),
         pytest.param(PICTURES, "takes no system text", id="content-in-parts"),
-        pytest.param("Hello", "takes no system text", id="no-messages"),
     ],
 )
 def test_a_template_that_cannot_be_trained_is_refused_and_left_as_it_is(
@@ -160,11 +159,6 @@ def test_a_template_that_cannot_be_trained_is_refused_and_left_as_it_is(
 @pytest.mark.parametrize(
     ("load", "template"),
     [
-        pytest.param(
-            load_tokenizer,
-            "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}",
-            id="loops",
-        ),
         pytest.param(
             load_tokenizer,
             "{% if messages | length > 9 %}{{ bos_token + '' | tojson(ensure_ascii=false) }}"

@@ -112,14 +112,12 @@ def late(**training: Any) -> tuple[dict[str, Any], int]:
     raise AssertionError
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf], ids=["nan", "inf", "minus-inf"])
 @pytest.mark.parametrize(
-    "training",
+    ("training", "value"),
     [
-        pytest.param({"shared_prefix": True}, id="shared"),
-        pytest.param({"shared_prefix": True, "gradient_accumulation_steps": 2}, id="shared-two-passes"),
-        pytest.param({"shared_prefix": False}, id="rows"),
-        pytest.param({"shared_prefix": False, "gradient_accumulation_steps": 2}, id="rows-two-passes"),
+        pytest.param({"shared_prefix": True}, math.inf, id="shared"),
+        pytest.param({"shared_prefix": True, "gradient_accumulation_steps": 2}, math.nan, id="shared-two-passes"),
+        pytest.param({"shared_prefix": False}, -math.inf, id="rows"),
     ],
 )
 def test_the_one_row_that_has_no_loss_is_named_and_no_other(

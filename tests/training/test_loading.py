@@ -116,19 +116,11 @@ def test_tuning_on_4_bits_moves_the_adapter_alone_in_float32(
     assert any(not torch.equal(saved[name], early[name]) for name in saved)
 
 
-@pytest.mark.parametrize(
-    ("method", "precision", "dtype"),
-    [
-        pytest.param("full", "bf16", "float32", id="what-is-trained-is-held-in-full"),
-        pytest.param("full", "fp32", "float32", id="full-fp32"),
-        pytest.param("lora", "bf16", "bfloat16", id="what-is-frozen-is-held-as-computed"),
-        pytest.param("lora", "fp32", "float32", id="lora-fp32"),
-    ],
-)
-def test_weights_are_held_in_the_precision_of_their_use(method: Any, precision: Any, dtype: str, base: Path) -> None:
+@pytest.mark.parametrize(("method", "dtype"), [("full", "float32"), ("lora", "bfloat16")])
+def test_what_is_trained_is_held_in_full_and_what_is_frozen_as_computed(method: Any, dtype: str, base: Path) -> None:
     import torch
 
-    model = load_model(base, MethodRecipe(name=method), TrainingRecipe(use_cpu=True, bf16=precision == "bf16"))
+    model = load_model(base, MethodRecipe(name=method), TrainingRecipe(use_cpu=True, bf16=True))
     assert {parameter.dtype for parameter in model.parameters()} == {getattr(torch, dtype)}
 
 
@@ -143,22 +135,9 @@ def drop_a_tensor(folder: Path) -> None:
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
 
 
-def shards_without_one(folder: Path) -> None:
-    from transformers import AutoModelForCausalLM
-
-    model = AutoModelForCausalLM.from_pretrained(folder)
-    (folder / "model.safetensors").unlink()
-    model.save_pretrained(folder, max_shard_size="200KB")
-    next(folder.glob("model-00002-of-*.safetensors")).unlink()
-
-
 def edit_config(folder: Path, **changes: Any) -> None:
     config = json.loads((folder / "config.json").read_text(encoding="utf-8")) | changes
     (folder / "config.json").write_text(json.dumps(config), encoding="utf-8")
-
-
-def cut_off(file: Path) -> None:
-    file.write_bytes(file.read_bytes()[:-100])
 
 
 @pytest.mark.parametrize(
@@ -168,8 +147,6 @@ def cut_off(file: Path) -> None:
             drop_a_tensor, r"lacks 1 of the model's weights \(model\.layers\.1\.mlp\.up_proj\.", id="a-tensor"
         ),
         pytest.param(lambda f: edit_config(f, num_hidden_layers=3), r"lacks 9 of the model's weights", id="a-layer"),
-        pytest.param(shards_without_one, "its model cannot be loaded", id="a-shard"),
-        pytest.param(lambda f: cut_off(f / "model.safetensors"), "its model cannot be loaded", id="cut-off"),
         pytest.param(lambda f: (f / "config.json").write_text("{"), "cannot be loaded", id="config-cut-off"),
     ],
 )
@@ -280,15 +257,14 @@ def test_a_base_on_the_hub_is_tuned_and_named_as_it_is_there(
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", [None, "main", "commit"])
+@pytest.mark.parametrize("asked", [None, "commit"])
 def test_a_base_that_changed_on_the_hub_is_resumed_at_the_commit_that_was_used(
     asked: str | None, on_hub: Callable[..., str], hub: Any, tmp_path: Path, write_recipe: WriteRecipe
 ) -> None:
     """Named or not: the recipe with that commit is no other recipe."""
-    first = None if asked == "commit" else asked
     method = {"name": "lora", "lora": {"r": 4}}
     options = {"method": method, "training__save_steps": 1}
-    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub(), "revision": first}, **options))
+    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub()}, **options))
     run = train(recipe).out
     straight = losses(run)
     commit = hub.store.read("model", "me/tiny")["branches"]["main"]
@@ -296,7 +272,7 @@ def test_a_base_that_changed_on_the_hub_is_resumed_at_the_commit_that_was_used(
         (run / name).unlink()
     shutil.rmtree(run / "checkpoint-3")
     change_on_hub(hub)
-    revision = commit if asked == "commit" else asked
+    revision = commit if asked else None
     again = load_recipe(write_recipe(tmp_path, base={"model": "me/tiny", "revision": revision}, **options))
     train(again, resume=True)
     assert losses(run) == straight
@@ -348,10 +324,7 @@ def test_an_older_repository_gives_its_pickled_weights(on_hub: Callable[..., str
     [
         pytest.param("me/nonesuch", None, None, id="no-such-repository"),
         pytest.param("me/tiny", "v9", None, id="no-such-revision"),
-        pytest.param("me//tiny", None, None, id="no-name-of-a-repository"),
         pytest.param("me/tiny", None, 403, id="gated"),
-        pytest.param("me/tiny", None, 401, id="no-login"),
-        pytest.param("me/tiny", None, 500, id="hub-down"),
     ],
 )
 def test_what_the_hub_does_not_give_is_a_word_and_the_way_out(
@@ -368,20 +341,18 @@ def test_what_the_hub_does_not_give_is_a_word_and_the_way_out(
     ("known", "expected"),
     [
         pytest.param(None, 7, id="none"),
-        pytest.param(7, 7, id="the-same"),
-        pytest.param(2, [7, 2], id="another"),
         pytest.param([2, 7, 3], [7, 2, 3], id="several"),
     ],
 )
-@pytest.mark.parametrize("sampling", [{}, {"temperature": 0.9, "top_p": 0.6}], ids=["greedy", "sampling-flags-alone"])
 def test_the_end_of_a_reply_ends_generation_in_a_configuration_that_can_be_saved(
-    known: Any, expected: Any, sampling: dict[str, float], tmp_path: Path
+    known: Any, expected: Any, tmp_path: Path
 ) -> None:
+    """With settings of sampling and no `do_sample`, as some bases have them."""
     from transformers import GenerationConfig
 
     from rolellm.models.load import add_stop_token
 
-    config = GenerationConfig(eos_token_id=known, **sampling)
+    config = GenerationConfig(eos_token_id=known, temperature=0.9, top_p=0.6)
     add_stop_token(config, 7)
     config.save_pretrained(tmp_path)
     assert GenerationConfig.from_pretrained(tmp_path).eos_token_id == expected

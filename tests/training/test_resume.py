@@ -133,8 +133,7 @@ def being_written(run: Path, after: int) -> bool:
     )
 
 
-@pytest.mark.parametrize("shared_prefix", [True, False], ids=["shared", "rows"])
-@pytest.mark.parametrize("method", ["full", "lora", "qlora"])
+@pytest.mark.parametrize(("method", "shared_prefix"), [("full", False), ("lora", True), ("qlora", True)])
 def test_killed_at_any_moment_and_resumed_a_run_is_the_one_that_was_never_stopped(
     method: str, shared_prefix: bool, recipe_of: MakeRecipe, train_apart: TrainApart
 ) -> None:
@@ -179,23 +178,13 @@ def unmark(run: Path, *steps: int) -> None:
         (run / f"checkpoint-{step}" / MARK).unlink()
 
 
-def spoil_metrics(change: Callable[[list[bytes]], list[bytes]]) -> Callable[[Path], Any]:
-    def spoil(run: Path) -> None:
-        file = run / "metrics.jsonl"
-        file.write_bytes(b"".join(change(file.read_bytes().splitlines(True))))
-
-    return spoil
-
-
 @pytest.mark.parametrize(
     ("step", "spoil"),
     [
         pytest.param(9, lambda run: unmark(run, 9), id="newest-torn"),
         pytest.param(6, lambda run: unmark(run, 3, 6), id="all-torn"),
         pytest.param(STEPS, lambda run: (run / MODEL).write_bytes(b"half"), id="ended-within-saving"),
-        pytest.param(6, lambda run: (run / "metrics.jsonl").unlink(), id="no-metrics"),
-        pytest.param(6, spoil_metrics(lambda lines: lines[1:]), id="metrics-a-line-short"),
-        pytest.param(6, spoil_metrics(lambda lines: [b"\xff{"]), id="metrics-not-text"),
+        pytest.param(6, lambda run: (run / "metrics.jsonl").write_bytes(b"\xff{"), id="metrics-not-text"),
     ],
 )
 def test_what_is_torn_is_passed_over_or_written_again(
@@ -224,18 +213,8 @@ def test_what_is_torn_does_not_cost_the_last_that_is_whole(
     assert_same(run, whole.output.dir)
 
 
-def test_a_resumed_run_keeps_its_own_schedule_of_checkpoints(cut: Callable[..., Recipe], whole: Recipe) -> None:
-    recipe = cut(9)
-    other = replace(recipe, training=replace(recipe.training, save_steps=5))
-    train(other, resume=True)
-    found = {int(path.name.removeprefix("checkpoint-")) for path in recipe.output.dir.glob("checkpoint-*")}
-    assert found == {3, 6, 9, 10, 15, 20, STEPS}
-    assert_same(recipe.output.dir, whole.output.dir)
-
-
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["ctrl-c", "sigterm"])
 def test_asked_to_stop_it_ends_with_a_checkpoint_of_that_step(
-    number: signal.Signals, recipe_of: MakeRecipe, train_apart: TrainApart, whole: Recipe
+    recipe_of: MakeRecipe, train_apart: TrainApart, whole: Recipe
 ) -> None:
     recipe = recipe_of(every=1000)
     run = recipe.output.dir
@@ -243,9 +222,9 @@ def test_asked_to_stop_it_ends_with_a_checkpoint_of_that_step(
     while steps_done(run) < 4:
         assert process.is_alive()
         time.sleep(0.0005)
-    os.kill(process.pid, number)
+    os.kill(process.pid, signal.SIGTERM)
     process.join()
-    assert process.exitcode not in (0, -number)
+    assert process.exitcode not in (0, -signal.SIGTERM)
     done = steps_done(run)
     assert 4 <= done < STEPS
     assert [path.name for path in run.glob("checkpoint-*")] == [f"checkpoint-{done}"]
@@ -265,9 +244,6 @@ def test_asked_to_stop_it_ends_with_a_checkpoint_of_that_step(
             r"training\.gradient_accumulation_steps .*; training\.per_device_train_batch_size ",
             id="same-step-in-other-parts",
         ),
-        pytest.param("training", {"seed": 1}, r"training\.seed ", id="seed"),
-        pytest.param("training", {"threads": 2}, r"training\.threads ", id="threads"),
-        pytest.param("data", {"max_rows": 7}, r"data\.max_rows ", id="fewer-rows"),
         pytest.param("method", {"name": "full"}, r"method\.name ", id="method"),
     ],
 )

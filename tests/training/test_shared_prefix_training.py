@@ -97,8 +97,7 @@ def train(
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("method", ["full", "lora"])
-@pytest.mark.parametrize("checkpointing", [False, True], ids=["kept", "recomputed"])
+@pytest.mark.parametrize(("method", "checkpointing"), [("full", False), ("lora", True)])
 def test_a_step_has_the_same_gradient_and_loss(
     family: str, method: str, checkpointing: bool, examples: list[Example], tokenizer: Any, tmp_path: Path
 ) -> None:

@@ -91,17 +91,6 @@ def prepare_examples(run: TrainingRun, rows: list[Row]) -> Any:
     return prepare(recipe, run.out, rows[:12]).examples
 
 
-def test_training_moved_the_model_and_checkpoints_are_there(full_run: TrainingRun) -> None:
-    import torch
-
-    before, after = loaded(full_run.base), loaded(full_run.out)
-    pairs = zip(before.parameters(), after.parameters(), strict=True)
-    assert any(not torch.equal(one, other) for one, other in pairs)
-    assert {path.name for path in full_run.out.glob("checkpoint-*")} == {"checkpoint-2", "checkpoint-3"}
-    assert not (full_run.out / "training_args.bin").exists()
-    assert not (full_run.out / "README.md").exists()
-
-
 def test_an_adapter_on_its_base_gives_the_logits_of_the_run(
     lora_run: TrainingRun, tmp_path: Path, sample_rows: list[Row]
 ) -> None:
@@ -153,14 +142,10 @@ THEIRS = "but no run of this command; choose another folder with --out"
     ("left", "words"),
     [
         pytest.param(["recipe.json", "checkpoint-5/"], "holds an unfinished run; continue it", id="unfinished"),
-        pytest.param(["recipe.json", "adapter_config.json"], "holds an unfinished run", id="killed-while-saving"),
         pytest.param(["manifest.json"], "holds a finished run", id="finished"),
         pytest.param(["checkpoint-5/"], f"holds checkpoint-5, {THEIRS}", id="another-trainer-s-run"),
         pytest.param(["model.safetensors"], f"holds model.safetensors, {THEIRS}", id="a-model"),
-        pytest.param(["model-00001-of-00002.safetensors"], THEIRS, id="a-model-in-shards"),
         pytest.param(["pytorch_model.bin"], f"holds pytorch_model.bin, {THEIRS}", id="a-pickled-model"),
-        pytest.param(["config.json"], f"holds config.json, {THEIRS}", id="a-configuration"),
-        pytest.param(["tokenizer.model"], f"holds tokenizer.model, {THEIRS}", id="a-tokenizer"),
     ],
 )
 def test_what_is_in_a_folder_is_not_replaced_unasked(left: list[str], words: str, mini: Recipe, tmp_path: Path) -> None:
@@ -177,33 +162,14 @@ def test_what_is_in_a_folder_is_not_replaced_unasked(left: list[str], words: str
     assert {path.name for path in run.iterdir()} == {name.rstrip("/") for name in left}
 
 
-@pytest.mark.parametrize("place", ["", "checkpoint-3"])
-def test_a_run_does_not_clear_its_own_base_away(
-    place: str, full_run: TrainingRun, tmp_path: Path, write_recipe: WriteRecipe
-) -> None:
-    shutil.copytree(full_run.out, run := tmp_path / "run")
-    recipe = load_recipe(write_recipe(tmp_path, base={"path": str(run / place)}))
-    with pytest.raises(SettingsError, match=r"and base\.path .* is inside it; choose another folder"):
-        train(recipe, overwrite=True)
-    assert (run / place / "model.safetensors").is_file()
-
-
 @pytest.mark.parametrize(
     ("changes", "error", "words"),
     [
         pytest.param({"base": {"path": "nowhere"}}, ModelError, "no folder at", id="no-model"),
-        pytest.param({"base": {"path": "."}}, ModelError, "no config.json", id="no-model-in-the-folder"),
         pytest.param({"training__max_length": 40}, SettingsError, "alone fills", id="prompts-too-long"),
         pytest.param({"data__split": "dev"}, SettingsError, "one of .*'train', 'test'", id="no-such-split"),
-        pytest.param({"data__config": "sampel"}, SettingsError, "sample", id="no-such-config"),
         pytest.param(
             {"prompt": {"system_template": "none.txt"}}, SettingsError, "no system template", id="no-template"
-        ),
-        pytest.param(
-            {"method": {"name": "lora", "lora": {"target_modules": ["query_key_value"]}}},
-            SettingsError,
-            "has no layer query_key_value",
-            id="no-such-target",
         ),
     ],
 )
@@ -237,8 +203,6 @@ LAYERS = "down_proj, embed_tokens, gate_proj, k_proj, lm_head, o_proj, q_proj, u
             id="typo",
         ),
         pytest.param({}, {"target_modules": ["q_proj", "v_porj"]}, "has no layer v_porj;", id="one-typo-of-two"),
-        pytest.param({}, {"target_modules": ["proj"]}, "has no layer proj;", id="part-of-a-name"),
-        pytest.param({}, {"target_modules": ["input_layernorm"]}, "has no layer input_layernorm;", id="a-norm"),
         pytest.param(
             {"model_type": "mixtral", "num_local_experts": 2},
             {"target_modules": ["gate"]},
@@ -300,10 +264,3 @@ def test_a_base_half_built_by_a_run_that_was_killed_is_built_anew(full_recipe: R
     assert list(loaded(base).parameters())
     assert not (base / "strange.bin").exists()
     assert not (tmp_path / f".{name}.part").exists()
-
-
-def test_rows_without_a_plain_answer_cannot_warm_a_base(mini: Recipe, sample_rows: list[Row], tmp_path: Path) -> None:
-    rows = [row for row in sample_rows if row.raw_reference is None][:3]
-    with pytest.raises(SettingsError, match="no row has a raw_reference to warm on"):
-        build_base(mini, rows, tmp_path)
-    assert list(tmp_path.glob(".*part")) == []

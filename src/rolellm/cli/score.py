@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -11,7 +11,7 @@ import typer
 from rolellm.cli.options import AnsweredSplit, Config, DataDir, with_options
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
-from rolellm.core.settings import Advanced, dump
+from rolellm.core.settings import dump
 from rolellm.scoring.settings import ScoreOptions
 
 
@@ -22,7 +22,6 @@ def run_score(
     config: Config = None,
     split: AnsweredSplit = None,
     data_dir: DataDir = None,
-    rows_out: Advanced[Path | None] = None,
     style: bool = False,
 ) -> Result:
     """Score predictions by Rouge-L: CUS, RAW, SPE and avg.
@@ -31,7 +30,6 @@ def run_score(
 
     Args:
         files: Predictions, or the release's baseline files; several count as one.
-        rows_out: Write each row's score to this file, JSON Lines.
         style: Measure which role the replies sound like instead, next to the meter's accuracy on the references.
     """
     if style:
@@ -43,10 +41,7 @@ def run_score(
     if not files:
         raise SettingsError("no predictions to score; name their files")
 
-    from rolellm.core.jsonl import write_jsonl
     from rolellm.scoring.score import score
 
-    report = score(files, **dump(replace(options, config=config, split=split, data_dir=data_dir)))
-    if rows_out:
-        write_jsonl(rows_out, (asdict(item) for item in report.scores))
-    return report
+    options = replace(options, config=config, split=split, data_dir=data_dir)
+    return score(files, **dump(options))

@@ -67,9 +67,9 @@ class DemoResult(Result):
 
     def tables(self) -> tuple[Table]:
         """Build the table of the systems' scores."""
-        from rolellm.reporting.tables import score_table
+        from rolellm.reporting.tables import system_table
 
-        return (score_table(self.reports),)
+        return (system_table(self.reports),)
 
     def remarks(self) -> tuple[str, ...]:
         """Return the findings, and where everything is."""
@@ -142,7 +142,7 @@ def _run(folder: Path, clock: Clock) -> DemoResult:
     clock.start("report", "Writing the report")
     content = _build_page(folder, {"recipe": recipe.to_dict(), "recipe_hash": recipe.hash}, construction)
     page = write_page(folder / "report.html", content)
-    result = DemoResult(folder, page, tuple(content.findings), construction, reports, judged, clock.stop())
+    result = DemoResult(folder, page, tuple(content.sentences), construction, reports, judged, clock.stop())
     write_json(folder / _SUMMARY, result.to_dict())
     return result
 
@@ -180,6 +180,7 @@ def _check(folder: Path) -> None:
 
 def _build_page(folder: Path, recipe: Mapping[str, Any], construction: dict[str, Any]) -> PageContent:
     from rolellm.judging.records import read_run
+    from rolellm.reporting.blocks import lay_out_made
     from rolellm.reporting.build import ReportSources, build_report
 
     judged = read_run(folder / _JUDGED)
@@ -187,15 +188,14 @@ def _build_page(folder: Path, recipe: Mapping[str, Any], construction: dict[str,
         build_report(ReportSources([judged])).content,
         title="RoleLLM demo",
         summary=(
-            "A tiny LLaMA, built from the embedded sample, before and after role-conditioned tuning. The sample's "
-            "RoleGPT is its sixth reply, held out from the references and written by the same author. The judge is not "
-            "a language model: it counts words that an answer shares with references and descriptions. What was made "
-            "from scripts is shown further down; nothing was tuned on it."
+            "A tiny LLaMA before and after role-conditioned tuning. The judge is not a language model: it counts words "
+            "shared with references."
         ),
         split_note=(
             "One instruction of each family of four, and eight questions a role, were held out: no test question "
-            "is in train. The sample's roles are in both."
+            "is in train. The sample's roles are in both. The sample's RoleGPT is its sixth reply, held out from the "
+            "references and written by the same author. Nothing was tuned on what was made from scripts."
         ),
         recipe=recipe,
-        made=construction,
+        blocks=[lay_out_made(construction)],
     )

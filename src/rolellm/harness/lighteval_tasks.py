@@ -50,7 +50,8 @@ def prompt(columns: Mapping[str, Any], task: str) -> Doc:
     query = "\n\n".join(message["content"] for message in make_messages(row))
     # It adds keys of its own to the columns.
     specific = {name: value for name, value in columns.items() if not name.startswith("__")}
-    return Doc(query, list(row.references), list(range(len(row.references))), specific=specific, task_name=task)
+    references = list(row.references)
+    return Doc(query, references, list(range(len(references))), specific=specific, task_name=task)
 
 
 def _make_task(config: str) -> LightevalTaskConfig:

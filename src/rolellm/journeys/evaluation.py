@@ -207,8 +207,8 @@ def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: Eval
         # A judging run names its own rows.
         options = read(ReportOptions, {"protocol": "rouge-score"})
         content = build_report(ReportSources([read_run(folder / "judged")]), options).content
-    findings = (*content.findings, *describe_styles(style))
-    content = replace(content, findings=findings)
+    content = replace(content, findings=[*content.findings, *describe_styles(style)])
+    findings = tuple(content.sentences)
     page = write_page(folder / "report.html", content)
     result = EvalResult(folder, page, findings, reports, style, judged, content=content)
     sources = {name: str(model) for name, model in systems.items()}

@@ -209,7 +209,7 @@ def _load_recipe(run: Path, folder: Path, chosen: ImproveSettings) -> Recipe:
         pairs = folder / "pairs"
         if not (pairs / MANIFEST).is_file():
             prefer(out=pairs, config=chosen.config, data_dir=chosen.data_dir)
-        data = replace(recipe.data, path=pairs / PAIRS)
+        data = replace(recipe.data, path=str(pairs / PAIRS))
         recipe = replace(recipe, data=data)
     state = folder / "improve.json"
     if state.is_file() and read_json(state)["recipe"] != recipe.hash:
@@ -231,23 +231,24 @@ def _measure(folder: Path, run: Path, judge: Any, chosen: ImproveSettings, recip
     evidence = Evidence(leading, judged, changes)
     trained = list_trained_rewards(recipe)
     findings = (
-        *describe_hacking(evidence.tests, trained),
-        evidence.describe_gain(),
         *_describe_behavior(evidence.tests),
-        *evidence.describe_scores(),
+        *evidence.describe_judges(),
+        *evidence.describe_pairs(),
         *describe_styles(measured.style),
-        *evidence.describe_verdicts(),
     )
+    answer = replace(evidence.answer(), failure=measured.content.answers[0].failure)
     name, trainer = run.resolve().name, recipe.training.trainer.upper()
     content = replace(
         measured.content,
         title=f"{name}, trained further by {trainer}",
         summary="The adapter after and before, on rows held out from both.",
+        warnings=list(describe_hacking(evidence.tests, trained)),
+        answers=[answer],
         findings=findings,
         recipe=recipe.to_dict(),
     )
     page = write_page(folder / "report.html", content)
-    return replace(measured, out=folder, page=page, findings=findings, content=content)
+    return replace(measured, out=folder, page=page, findings=tuple(content.sentences), content=content)
 
 
 def _read_answers(measured: EvalResult, chosen: ImproveSettings) -> _Answers:

@@ -27,7 +27,7 @@ from rolellm.characters.folder import PROFILE, import_card, is_card, write_chara
 from rolellm.characters.roles import find_part
 from rolellm.characters.scripts.parse import clean_names, read_script
 from rolellm.checks.character_tests import ENDING, TestsResult, write_first_file
-from rolellm.checks.safety import CheckSafety, SafetyResult, SafetySettings, pair_models
+from rolellm.checks.safety import CheckSafety, SafetyResult, SafetySettings, pair_models, read_safety
 from rolellm.core.errors import ModelError, ScriptError, SettingsError, require
 from rolellm.core.files import open_atomic, write_json
 from rolellm.core.fingerprint import hash_file, hash_json
@@ -56,8 +56,8 @@ from rolellm.making.settings import InstructSettings, RespondSettings
 from rolellm.measures import check
 from rolellm.models.prompts.render import load_system_template
 from rolellm.playing.settings import PlaySettings
+from rolellm.reporting.blocks import lay_out_safety, lay_out_tests, name_safety_models
 from rolellm.reporting.page import write_page
-from rolellm.reporting.safety_section import SafetySection
 from rolellm.runs import MANIFEST, Run, estimate_step, run_step
 
 if TYPE_CHECKING:
@@ -481,21 +481,21 @@ class _Journey:
         data = self.folder / "data"
         measured = evaluate(systems, out=self.folder / "eval", config=config, data_dir=data)
         safety = self._check_safety(adapter)
-        verdict = measured.content.parts[0].evidence.describe_gain()
-        findings = [verdict, *measured.findings, checked.remarks()[0]]
+        findings = [*measured.content.findings, checked.remarks()[0]]
+        blocks = [lay_out_tests(checked)]
         if safety is not None:
             findings += safety.result.remarks()
+            blocks.append(lay_out_safety(read_safety(safety), name_safety_models(safety)))
         page = replace(
             measured.content,
             title=f"{character.role}, tuned and measured",
             summary=f"Made of {self.source.name}: the adapter, and its base with the same prompt, on new questions.",
             findings=findings,
-            tests=checked,
-            safety=[SafetySection.read(safety)] if safety else [],
+            blocks=blocks,
             recipe=recipe.to_dict(),
         )
         write_page(self.folder / "report.html", page)
-        return self._finish(character, tuple(findings), measured)
+        return self._finish(character, tuple(page.sentences), measured)
 
     def _train_adapter(self, recipe: Recipe, config: str) -> Path:
         """Train the adapter, unless it is there for this recipe and data; what was measured of another one goes."""

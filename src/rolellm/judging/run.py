@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -203,8 +202,9 @@ def _describe_unscored(unscored: Unscored, folder: Path) -> str:
     reason = next(iter(unscored.by_reason), "none given")
     counts = f"{unscored.count:,} of {unscored.of:,} verdicts are missing"
     shares = f"{unscored.share:.1%}; at most {unscored.limit:.1%} may be"
+    listed = f"{folder / UNSCORED} lists them all"
     advice = "Try a model that follows a schema, or --set retry_failed=true; --set max_unscored=… allows more"
-    return f"{counts} ({shares}), most often: {reason:.200}. {folder / UNSCORED} lists them all. {advice}"
+    return f"{counts} ({shares}), most often: {reason:.200}. {listed}. {advice}"
 
 
 # A letter is all that is asked for by odds; a longer verdict that is cut is refused by its parser.
@@ -223,6 +223,12 @@ class JudgingOutcome(NamedTuple):
     result: JudgingResult
     judgements: list[Judgement]
     transcripts: list[dict[str, Any]]
+
+
+#: A judgement, with the failure where there is no verdict.
+Verdict = tuple[Judgement, Failure | None]
+#: Verdicts by judge model and request.
+VerdictLog = dict[tuple[int, int], Verdict]
 
 
 @dataclass(frozen=True)
@@ -260,19 +266,16 @@ class Judging(Step[JudgingOutcome]):
         labels = ["Judging"]
         if self.settings.jury:
             labels = [f"Judging, {model.name}" for model in llm.settings.endpoints or llm.models]
-        last = len(labels) - 1
         for index, label in enumerate(labels):
-            yield Round(
-                build_requests(self.comparison, self.asks),
-                accept,
-                label,
-                CUT,
+            requests = build_requests(self.comparison, self.asks)
+            record = partial(self._record, log, llm, index)
+            judging = Round(requests, accept, label, CUT, each=record, total=len(self.asks))
+            if self.settings.jury:
+                judging = replace(judging, model=index)
+            if index < len(labels) - 1:
                 # A dry run ends with the last.
-                stand_in=None if index == last else _make_stand_in,
-                each=partial(self._record, log, llm, index),
-                total=len(self.asks),
-                model=index if self.settings.jury else None,
-            )
+                judging = replace(judging, stand_in=_make_stand_in)
+            yield judging
         verdicts = [log[key] for key in sorted(log)]
         judgements = [judgement for judgement, _ in verdicts]
         transcripts = [_describe_failure(judgement, failure) for judgement, failure in verdicts if failure]
@@ -296,15 +299,14 @@ class Judging(Step[JudgingOutcome]):
 
     def describe(self, outcome: JudgingOutcome) -> dict[str, Any]:
         """Return the recipe, and a hash over it."""
-        versions = {name: version(name) for name in ("numpy", "scipy")}
-        recipe = self._build_recipe(outcome.result.judges)
-        return {**recipe, "versions": versions, "hash": outcome.result.fingerprint["hash"]}
+        return {**self._build_recipe(outcome.result.judges), "hash": outcome.result.fingerprint["hash"]}
 
     def _build_recipe(self, judges: Sequence[JudgedBy]) -> dict[str, Any]:
         rows = self.comparison.rows
-        fingerprint = self.data.fingerprint or hash_rows(rows)
+        dataset = {**asdict(self.data), "rows": len(rows)}
+        dataset["fingerprint"] = self.data.fingerprint or hash_rows(rows)
         return {
-            "dataset": {**asdict(self.data), "fingerprint": fingerprint, "rows": len(rows)},
+            "dataset": dataset,
             "settings": self.settings.to_dict(),
             "systems": [asdict(system) for system in self.comparison.systems],
             "judges": [judge.describe() for judge in judges],
@@ -312,7 +314,7 @@ class Judging(Step[JudgingOutcome]):
 
     def _describe_judges(self, models: Sequence[Model]) -> Iterator[JudgedBy]:
         """Describe each judge model with its prompts, and the systems of its own family."""
-        prompts: dict[str, dict[str, Any]] = {judge.design: judge.to_dict() for judge in self.judges}
+        prompts = {str(judge.design): judge.to_dict() for judge in self.judges}
         groups = [models]
         if self.settings.jury:
             groups = [[model] for model in models]
@@ -324,10 +326,6 @@ class Judging(Step[JudgingOutcome]):
             systems = [system for system in self.comparison.systems if system.family]
             flagged = [system.name for system in systems if system.family in families]
             yield JudgedBy(name, prompts, identities, family, tuple(flagged))
-
-
-#: By judge model and request: its judgement, and the failure where there is no verdict.
-VerdictLog = dict[tuple[int, int], tuple[Judgement, Failure | None]]
 
 
 def _make_stand_in(_: Request) -> JudgeReply:
@@ -346,7 +344,10 @@ def name_judges(models: Sequence[Model], *, each: bool) -> list[str]:
         shared_names = [str(model.identity.get("model", model.name)) for model in models]
         return [" + ".join(dict.fromkeys(shared_names))]
     names = [model.name for model in models]
-    return [f"{name} ({index})" if names.count(name) > 1 else name for index, name in enumerate(names, start=1)]
+    unique_names = []
+    for index, name in enumerate(names, start=1):
+        unique_names.append(f"{name} ({index})" if names.count(name) > 1 else name)
+    return unique_names
 
 
 def build_requests(comparison: Comparison, asks: Iterable[VerdictRequest]) -> Iterator[Request]:
@@ -368,9 +369,7 @@ def _describe_failure(judgement: Judgement, failure: Failure) -> dict[str, Any]:
     return line
 
 
-def make_judgement(
-    row: str, judge: str, ask: VerdictRequest, outcome: Outcome[JudgeReply]
-) -> tuple[Judgement, Failure | None]:
+def make_judgement(row: str, judge: str, ask: VerdictRequest, outcome: Outcome[JudgeReply]) -> Verdict:
     """Make the judgement of an outcome, with the failure where there is no verdict; a copied verdict is none.
 
     Args:

@@ -6,12 +6,14 @@ judges, and whatever else was tested. Each says for which roles it holds.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from statistics import fmean
 from typing import Final, NamedTuple
 
+from rolellm.core.sanitize import label
 from rolellm.core.table import Interval
 from rolellm.core.text import format_count
 from rolellm.judging.result import JudgingResult
@@ -19,11 +21,7 @@ from rolellm.judging.summary import is_shown_fit
 from rolellm.judging.verdicts import compute_sign
 from rolellm.scoring.score_report import METRICS, ScoreReport
 from rolellm.scoring.settings import has_held_out_roles
-from rolellm.scoring.statistics.intervals import (
-    adjust_p_values,
-    compare_pairs,
-    take_new_roles,
-)
+from rolellm.scoring.statistics.intervals import adjust_p_values, compare_pairs, take_new_roles
 from rolellm.scoring.style import StyleResult
 
 #: Fewer rows than this decide little (our choice).
@@ -34,13 +32,15 @@ LEAST_VERDICTS: Final = 20
 FEW_ROLES: Final = 5
 #: A difference is decided below this, after Holm's correction.
 LEVEL: Final = 0.05
-#: What a higher and a lower score under each metric mean.
-_MEANING: Final = {
-    "CUS": ("is closer to the role's own replies", "is farther from the role's own replies"),
-    "RAW": ("answers general instructions better", "answers general instructions worse"),
-    "SPE": ("knows the role better", "knows the role less well"),
-}
-_WINS: Final = "win rate"
+#: The judges' measure.
+WINS: Final = "win rate"
+#: Measures in an answer: the judge's first.
+TOPICS: Final = {WINS: "judge", "CUS": "style", "RAW": "accuracy", "SPE": "knowledge"}
+_FLOOR: Final = "the highest floor"
+#: Measures in the line of evidence.
+_MOST_RANGES: Final = 2
+#: Columns of a system's name in an answer.
+_NAME: Final = 24
 
 
 class PairTest(NamedTuple):
@@ -70,11 +70,23 @@ class PairTest(NamedTuple):
     @property
     def ends(self) -> str:
         """The measure with the ends of its difference, and n."""
-        count = f", n = {self.difference.n:,}"
+        return f"{self.measure} {self._format_difference()}"
+
+    def describe(self, lead: int = 1) -> str:
+        """Return both means and the difference; with -1, the second system's first."""
+        form = "{:.1%}" if self.measure == WINS else "{:.3f}"
+        mean, rival_mean = map(form.format, self.means[::lead])
+        means = f"{mean} against {rival_mean}".replace("%", " %")
+        return f"{means} ({self._format_difference(lead)})"
+
+    def _format_difference(self, lead: int = 1) -> str:
+        count = f"n = {self.difference.n:,}"
         if self.difference.ends is None:
-            return f"{self.measure}{count}"
-        low, high = self.difference.ends
-        return f"{self.measure} {low:+.3f} to {high:+.3f}{count}"
+            return count
+        low, high = sorted(lead * end for end in self.difference.ends)
+        if self.measure == WINS:
+            return f"{100 * low:+.1f} to {100 * high:+.1f} points, {count}"
+        return f"{low:+.3f} to {high:+.3f}, {count}"
 
 
 def compare_values(
@@ -94,18 +106,49 @@ def compare_values(
         config: The rows' config.
     """
     test = compare_pairs(*values, *clusters)
-    first, second = (sum(of_system) / len(of_system) for of_system in values)
+    first, second = values
+    means = (fmean(first), fmean(second))
     difference, p = test.difference, test.p
     wide = take_new_roles(difference) if has_held_out_roles(config) else None
     if wide is not None and test.p_new_roles is not None:
         difference, p = wide, test.p_new_roles
-    return PairTest(pair, measure, (first, second), difference, p, _name_roles(difference, len(set(clusters[1]))))
+    scope = _name_roles(difference, len(set(clusters[1])))
+    return PairTest(pair, measure, means, difference, p, scope)
 
 
 def _name_roles(interval: Interval, count: int) -> str:
     if "by role" in interval.method:
         return "for new roles"
     return "for this role" if count == 1 else f"for these {count} roles"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a reader of results came for.
+
+    Attributes:
+        verdict: Which of one's own systems is better, and in what; at most fifteen words where names are one word.
+        evidence: By how much, how sure, for whom, and on how many rows where they are few.
+        undecided: What is not decided, in sentences.
+        failure: Where the leading system fails its role, with a reply.
+        lead: The system of the failure: ahead in most, or the first.
+    """
+
+    verdict: str
+    evidence: str = ""
+    undecided: tuple[str, ...] = ()
+    failure: str = ""
+    lead: str = ""
+
+    @property
+    def details(self) -> list[str]:
+        """What is not decided, and where a system fails."""
+        return [*self.undecided, *filter(None, [self.failure])]
+
+    @property
+    def sentences(self) -> list[str]:
+        """All of it, the verdict first."""
+        return [self.verdict, *filter(None, [self.evidence]), *self.details]
 
 
 @dataclass(frozen=True)
@@ -117,23 +160,26 @@ class Evidence:
             all are compared with the first.
         judged: What judges found, as `JudgingResult.leading` gives it.
         changes: Tests of other measures, whose claims are in the set too.
+        baselines: The systems that are not one's own.
     """
 
     reports: Mapping[str, ScoreReport]
     judged: JudgingResult | None = None
     changes: Sequence[PairTest] = ()
+    baselines: Collection[str] = ()
 
     @cached_property
     def tests(self) -> list[PairTest]:
         """All tests, with p adjusted by Holm over all of them."""
         names = list(self.reports)
-        tests = []
+        tests: list[PairTest] = []
         for pair in combinations(names, 2):
             if len(names) <= 3 or names[0] in pair:
-                tests += [_compare_scores(pair, self.reports, metric) for metric in METRICS]
-        all_tests = [*filter(None, tests), *self._list_positions(), *self._list_verdicts(), *self.changes]
-        adjusted = adjust_p_values([test.p for test in all_tests])
-        return [test._replace(p=p) for test, p in zip(all_tests, adjusted, strict=True)]
+                compared = [_compare_scores(pair, self.reports, metric) for metric in METRICS]
+                tests += filter(None, compared)
+        tests += [*self._list_positions(), *self._list_verdicts(), *self.changes]
+        adjusted = adjust_p_values([test.p for test in tests])
+        return [test._replace(p=p) for test, p in zip(tests, adjusted, strict=True)]
 
     def _list_positions(self) -> Iterator[PairTest]:
         """List the tests of a single system against the highest floor."""
@@ -164,33 +210,78 @@ class Evidence:
                 continue
             p = 1.0 if test.p is None else test.p
             means = (rates.get(test.a, 0.5), rates.get(test.b, 0.5))
-            yield PairTest((test.a, test.b), _WINS, means, difference, p, _name_roles(difference, roles))
+            yield PairTest((test.a, test.b), WINS, means, difference, p, _name_roles(difference, roles))
 
-    def select_tests(self, pair: tuple[str, str], *more: str) -> list[PairTest]:
-        """Select the tests of two systems under the metrics of Rouge-L, and more measures."""
-        measures = (*METRICS, *more)
-        return [test for test in self.tests if test.pair == pair and test.measure in measures]
+    @property
+    def own(self) -> list[str]:
+        """One's own systems."""
+        names = dict.fromkeys(self.reports)
+        if self.judged:
+            names |= dict.fromkeys(model.name for model in self.judged.models if model.kind == "model")
+        return [name for name in names if name not in self.baselines]
 
-    def describe_scores(self) -> list[str]:
-        """Say what Rouge-L found about one or several systems.
+    def answer(self) -> Answer:
+        """Say which of one's own systems is better: than each other one, else than the baselines or the floor.
 
-        Returns:
-            Sentences. Of two systems, in what the one is ahead and behind, each with the difference's 95 % interval; of
-            one, its scores, and whether they are above the highest floor.
+        A system is ahead in a measure where its tests against all of its rivals are decided for it.
         """
-        sentences = self._describe_size()
-        if len(self.reports) == 1:
-            return sentences + list(self._describe_positions())
-        tests = [test for test in self.tests if test.measure in METRICS]
-        by_pair = {pair: self.select_tests(pair) for pair in dict.fromkeys(test.pair for test in tests)}
-        if len(by_pair) > 1 and not any(test.sign for test in tests):
-            measures = [metric for metric in METRICS if any(test.measure == metric for test in tests)]
-            return [*sentences, f"{_join(measures)} tell no two of {_join(list(self.reports))} apart."]
-        for pair, pair_tests in by_pair.items():
-            sentences += _describe_pair(pair, pair_tests, len(self.tests))
+        rivals, tests = self._select_rivals()
+        winners: dict[str, str] = {}
+        ranges: list[str] = []
+        open_ranges: list[str] = []
+        for measure, topic in TOPICS.items():
+            tests_of_measure = [test for test in tests if test.measure == measure]
+            winner = _find_winner(rivals, tests_of_measure)
+            if winner:
+                winners[measure] = winner
+                ranges.append(f"{topic}, {_describe_lead(winner, tests_of_measure)}")
+            elif len(rivals) > 2 and tests_of_measure:
+                open_ranges.append(topic)
+            else:
+                open_ranges += [f"{topic}, {_join(test.pair)} {test.describe()}" for test in tests_of_measure]
+        evidence = []
+        if ranges:
+            details = "; ".join(ranges[:_MOST_RANGES])
+            evidence.append(f"{tests[0].scope.capitalize()}: {details}.")
+        evidence += self._describe_size()
+        undecided = [f"Not decided: {'; '.join(open_ranges)}."] if open_ranges else []
+        undecided += self._describe_silence()
+        verdict = _describe_winners(winners, rivals) if tests else "Nothing here decides which system is better."
+        leaders = [*winners.values(), *self.own]
+        leader = max(self.own, key=leaders.count, default="")
+        return Answer(verdict, " ".join(evidence), tuple(undecided), lead=leader)
+
+    def _select_rivals(self) -> tuple[list[str], list[PairTest]]:
+        """Select the systems to compare, and the tests of every two of them."""
+        own = self.own
+        if list(self.reports) == own and len(own) == 1 and self.judged is None:
+            pair = (own[0], _FLOOR)
+            return [*pair], [test._replace(pair=pair) for test in self.tests]
+        rivals = own if len(own) > 1 else [*own, *self.baselines]
+        tests = [test for test in self.tests if test.measure in TOPICS]
+        return rivals, [test for test in tests if {*test.pair} <= {*rivals}]
+
+    def describe_pairs(self) -> list[str]:
+        """Say what was found about every two systems, one's own first: what is decided, and what is not."""
+        by_pair: dict[tuple[str, str], list[PairTest]] = {}
+        for test in self.tests:
+            if test.measure in TOPICS:
+                by_pair.setdefault(test.pair, []).append(test)
+        count = format_count(len(self.tests), "test")
+        verbs = {1: "ahead in", -1: "behind in", 0: f"not decided, corrected for {count}:"}
+        sentences = []
+        for pair in sorted(by_pair, key=lambda pair: not {*pair} <= {*self.own}):
+            tests = by_pair[pair]
+            clauses = []
+            for sign, words in verbs.items():
+                ranges = [f"{test.measure} {test.describe()}" for test in tests if test.sign == sign]
+                if ranges:
+                    clauses.append(f"{words} {_join(ranges)}")
+            first, second = pair
+            sentences.append(f"{first} against {second} {tests[0].scope}: {'; '.join(clauses)}.")
         return sentences
 
-    def _describe_size(self) -> list[str]:
+    def _describe_size(self) -> Iterator[str]:
         """Say where there are too few rows or held-out roles."""
         counts = []
         role_counts = []
@@ -199,108 +290,82 @@ class Evidence:
             counts += [metric.n for metric in report.metrics.values() if metric and metric.n]
             role_counts.append(len(report.by_role) or FEW_ROLES)
             config = report.options.config
-        sentences = []
         if counts and min(counts) < SMALL:
             fewest = format_count(min(counts), "row")
-            sentences.append(f"Some figures rest on {fewest} only, too few for more than a first look.")
+            yield f"Some figures rest on {fewest} only, too few for more than a first look."
         if has_held_out_roles(config) and min(role_counts) < FEW_ROLES:
             held_out = format_count(min(role_counts), "role")
-            sentences.append(f"Only {held_out} held out: next to nothing can be decided about new roles.")
-        return sentences
+            yield f"Only {held_out} held out: next to nothing can be decided about new roles."
 
-    def _describe_positions(self) -> Iterator[str]:
-        ((name, report),) = self.reports.items()
-        tests = {test.measure: test for test in self.tests if test.pair[0] == name}
-        for metric in METRICS:
-            score = report.metrics.get(metric)
-            if score is None:
-                continue
-            details = [score.format_ends(3)] if score.ends else []
-            details += [f"n = {score.n:,}"] if score.n else []
-            text = f"{name}: {metric} {score.mean:.3f} ({', '.join(details)})"
-            if metric in tests:
-                test = tests[metric]
-                verb = "above" if test.sign > 0 else "not shown to be above"
-                text += f", {verb} the floor “{test.pair[1]}” {test.scope} ({_show_difference(test)})"
-            yield f"{text}."
+    def _describe_silence(self) -> Iterator[str]:
+        """Say why judges' verdicts are not said."""
+        judged = self.judged
+        if judged is None:
+            return
+        if judged.rows < LEAST_VERDICTS:
+            rows = format_count(judged.rows, "row")
+            yield f"The judges saw {rows} only, too few for a verdict ({LEAST_VERDICTS} or more)."
+        elif not is_shown_fit(judged):
+            yield "No verdict is said: the judges are not shown to be fit."
 
-    def describe_gain(self) -> str:
-        """Say in one sentence whether the first of two systems is ahead of the second, and in what."""
-        first, second = list(self.reports)[:2]
-        tests = self.select_tests((first, second), _WINS)
-        scope = tests[0].scope if tests else ""
-        ahead, behind, undecided = ([test for test in tests if test.sign == sign] for sign in (1, -1, 0))
-        ends = _join([test.ends for test in ahead]), _join([test.ends for test in behind])
-        if ahead and behind:
-            return (
-                f"“{first}” is ahead of “{second}” {scope} in {_list_measures(ahead)} and behind in "
-                f"{_list_measures(behind)} ({ends[0]}; {ends[1]})."
-            )
-        rows = min((test.difference.n for test in tests), default=0)
-        few = f"; some figures rest on {format_count(rows, 'held-out row')} only" if rows < SMALL else ""
-        ranges = "; ".join(test.ends for test in undecided)
-        if not ahead and not behind:
-            ranges = f" ({ranges})" if ranges else ""
-            return f"“{first}” is not shown to be ahead of “{second}” or behind it{ranges}{few}."
-        if ahead:
-            text = f"“{first}” is ahead of “{second}” {scope} in {_list_measures(ahead)} ({ends[0]})"
-        else:
-            text = f"“{first}” is behind “{second}” {scope} in {_list_measures(behind)} ({ends[1]})"
-        if ranges:
-            text += f", and {'behind' if ahead else 'ahead'} in nothing that is decided ({ranges})"
-        return f"{text}{few}."
-
-    def describe_standing(self) -> dict[str, str]:
-        """Say of each system in a few words whom it is ahead of by Rouge-L, and behind whom."""
-        words: dict[str, list[str]] = {name: [] for name in self.reports}
-        scored = [test.pair for test in self.tests if test.measure in METRICS and test.pair[1] in words]
-        for pair in dict.fromkeys(scored):
-            first, second = pair
-            signs = {test.sign for test in self.select_tests(pair)} - {0}
-            if signs == {1} or signs == {-1}:
-                ahead, behind = (first, second) if 1 in signs else (second, first)
-                words[ahead].append(f"ahead of {behind}")
-                words[behind].append(f"behind {ahead}")
-                continue
-            kind = "mixed against" if signs else "undecided against"
-            words[first].append(f"{kind} {second}")
-            words[second].append(f"{kind} {first}")
-        return {name: ", ".join(clauses) for name, clauses in words.items()}
-
-    def describe_verdicts(self) -> list[str]:
-        """Say whom the judges preferred, one's own systems first; before that, whether the figures stand."""
+    def describe_judges(self) -> list[str]:
+        """Say whether the judges' figures stand."""
         judged = self.judged
         if judged is None:
             return []
         sentences = [f"This run is not valid: {problem}." for problem in judged.problems if not judged.valid]
-        sentences += [f"{line[:1].upper()}{line[1:]}." for line in judged.certificates]
-        if judged.rows < LEAST_VERDICTS:
-            rows = format_count(judged.rows, "row")
-            return [*sentences, f"The judges saw {rows} only, too few for a verdict ({LEAST_VERDICTS} or more)."]
-        if not is_shown_fit(judged):
-            return [*sentences, "No verdict is said: the judges are not shown to be fit."]
-        verdicts = [test for test in self.tests if test.measure == _WINS]
-        for test in sorted(verdicts, key=lambda verdict: judged.baseline in verdict.pair):
-            first, second = test.pair
-            share = self._show_rates(test)
-            if test.sign:
-                winner, loser = test.pair[:: test.sign]
-                sentences.append(f"The judges prefer {winner} to {loser} {test.scope} ({share}).")
-            else:
-                sentences.append(f"The judges do not tell {first} and {second} apart ({share}).")
-        return sentences
+        return sentences + [f"{line[:1].upper()}{line[1:]}." for line in judged.certificates]
 
-    def _show_rates(self, test: PairTest) -> str:
-        baseline = self.judged.baseline if self.judged else None
-        low, high = (100 * end for end in test.difference.ends or (0.0, 0.0))
-        count = f"n = {test.difference.n:,}"
-        rates = []
-        for name, mean in zip(test.pair, test.means, strict=True):
-            rates.append(f"{name} wins {100 * mean:.1f} %")
-        if test.pair[1] == baseline:
-            return f"{rates[0]}, 95 % interval {50 + low:.1f} to {50 + high:.1f} %, {count}"
-        ends = f"difference {low:+.1f} to {high:+.1f} points"
-        return f"{' and '.join(rates)} against {baseline}, {ends}, {count}"
+
+def _find_winner(rivals: Sequence[str], tests: Sequence[PairTest]) -> str:
+    """Find the system that is ahead of all its rivals; empty where none is."""
+    beaten: dict[str, set[str]] = {name: {name} for name in rivals}
+    for test in tests:
+        if test.sign:
+            winner, loser = test.pair[:: test.sign]
+            beaten[winner].add(loser)
+    winners = [name for name in rivals if beaten[name] == {*rivals}]
+    return winners[0] if winners else ""
+
+
+def _describe_lead(winner: str, tests: Sequence[PairTest]) -> str:
+    """Say by how much a system is ahead of its closest rival."""
+    won = [test for test in tests if winner in test.pair]
+    closest = min(won, key=lambda test: abs(test.difference.mean))
+    return f"{_quote(winner)} {closest.describe(1 if closest.pair[0] == winner else -1)}"
+
+
+def _quote(name: str) -> str:
+    """Return a name as sentences have it: one of several words in quotes."""
+    line = label(name, _NAME)
+    return f"“{line}”" if " " in line and name != _FLOOR else line
+
+
+def _describe_winners(winners: Mapping[str, str], rivals: Sequence[str]) -> str:
+    names = {name: _quote(name) for name in rivals}
+    if not winners and len(rivals) == 2:
+        return f"No difference between {_join(list(names.values()))} is shown."
+    if not winners:
+        return f"None of {len(rivals)} systems is shown to be ahead of all others."
+    topics: dict[str, list[str]] = {}
+    for measure, winner in winners.items():
+        if measure != WINS:
+            topics.setdefault(winner, []).append(TOPICS[measure])
+    preferred = winners.get(WINS)
+    if preferred and not topics:
+        return f"The judge prefers {names[preferred]} to {_name_losers(preferred, names)}."
+    clauses: list[str] = []
+    for winner, won in topics.items():
+        verb = "" if clauses else " is ahead"
+        losers = "" if clauses or preferred else f" of {_name_losers(winner, names)}"
+        clauses.append(f"{names[winner]}{verb}{losers} in {_join(won)}")
+    preference = f"The judge prefers {names[preferred]}; " if preferred else ""
+    return f"{preference}{', '.join(clauses)}."
+
+
+def _name_losers(winner: str, names: Mapping[str, str]) -> str:
+    losers = [name for name in names if name != winner]
+    return names[losers[0]] if len(losers) == 1 else "all others"
 
 
 def describe_styles(styles: Mapping[str, StyleResult]) -> list[str]:
@@ -311,64 +376,26 @@ def describe_styles(styles: Mapping[str, StyleResult]) -> list[str]:
             if style.replies is None or style.replies.top1 is None:
                 continue
             own = f", the roles' own replies {_show_share(style.meter.top1)}" if style.meter.top1 else ""
-            sentences.append(
-                f"Of {name}'s replies ({language}), {_show_share(style.replies.top1)} sound most like their role; "
-                f"chance would be {100 * style.meter.chance:.1f} %{own}."
-            )
+            share, chance = _show_share(style.replies.top1), 100 * style.meter.chance
+            text = f"Of {name}'s replies ({language}), {share} sound most like their role"
+            sentences.append(f"{text}; chance would be {chance:.1f} %{own}.")
     return sentences
 
 
 def _compare_scores(pair: tuple[str, str], reports: Mapping[str, ScoreReport], metric: str) -> PairTest | None:
-    first, second = ([row for row in reports[name].scores if row.metric == metric] for name in pair)
-    values_of_second = {row.id: row.value for row in second}
-    shared = [row for row in first if row.id in values_of_second]
+    first, second = (reports[name] for name in pair)
+    rivals = {row.id: row.value for row in second.scores if row.metric == metric}
+    shared = [row for row in first.scores if row.metric == metric and row.id in rivals]
     if not shared:
         return None
-    values = ([row.value for row in shared], [values_of_second[row.id] for row in shared])
+    values = [row.value for row in shared]
+    rival_values = [rivals[row.id] for row in shared]
     clusters = ([row.question for row in shared], [row.role for row in shared])
-    return compare_values(pair, metric, values, clusters, reports[pair[0]].options.config)
-
-
-def _describe_pair(pair: tuple[str, str], tests: Sequence[PairTest], count: int) -> Iterator[str]:
-    signs = [test.sign for test in tests]
-    lead = -1 if signs.count(-1) > signs.count(1) else 1
-    better, worse = pair[::lead]
-    gains = [test for test in tests if test.sign == lead]
-    lost = [test for test in tests if test.sign == -lead]
-    losses = [f"{_MEANING[test.measure][1]} {_show(test, lead)}" for test in lost]
-    undecided = [test for test in tests if not test.sign]
-    if gains:
-        first, *more = gains
-        clauses = [f"{_MEANING[first.measure][0]} than {worse} {first.scope} {_show(first, lead)}"]
-        clauses += [f"{_MEANING[test.measure][0]} {_show(test, lead)}" for test in more]
-        yield f"{better} {_join(clauses)}{', but ' if losses else ''}{_join(losses)}."
-    if undecided:
-        verb = "decides" if len(undecided) == 1 else "decide"
-        ranges = "; ".join(test.ends for test in undecided)
-        corrected = f"corrected for {format_count(count, 'test')}"
-        yield f"Between {pair[0]} and {pair[1]}, {_list_measures(undecided)} {verb} nothing, {corrected} ({ranges})."
-
-
-def _show(test: PairTest, lead: int) -> str:
-    """Show the means, those of the leading system first, and the ends of their difference."""
-    mean, rival_mean = test.means[::lead]
-    return f"({test.measure} {mean:.3f} against {rival_mean:.3f}, {_show_difference(test, lead)})"
-
-
-def _show_difference(test: PairTest, lead: int = 1) -> str:
-    count = f"n = {test.difference.n:,}"
-    if test.difference.ends is None:
-        return count
-    low, high = sorted(lead * end for end in test.difference.ends)
-    return f"difference {low:+.3f} to {high:+.3f}, {count}"
+    return compare_values(pair, metric, (values, rival_values), clusters, first.options.config)
 
 
 def _show_share(share: Interval) -> str:
     return f"{100 * share.mean:.1f} % {share.format_ends(1, 100)} (n = {share.n:,})"
-
-
-def _list_measures(tests: Sequence[PairTest]) -> str:
-    return _join([test.measure for test in tests])
 
 
 def _join(words: Sequence[str]) -> str:

@@ -1,22 +1,21 @@
-"""Scores with their 95 % intervals as pictures: dots with whiskers by system, and heat maps by role.
+"""Scores with their 95 % intervals as pictures: dots with whiskers by measure and system, and heat maps by role.
 
 Each picture is one ``<svg>`` element: a few lines, shapes and texts, the same bytes for the same scores. It takes its
 colors from the page around it (``currentColor``, ``--series-1`` to ``--series-6`` and ``--heat-1`` to ``--heat-11``
 where the page sets them) and its font from the reader, so that Chinese names show wherever the reader has a font for
-them. In a notebook: ``IPython.display.SVG(intervals_svg(reports, "CUS"))``.
+them. In a notebook: ``IPython.display.SVG(plot_scores(reports, series))``.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from rolellm.core.sanitize import label, measure_width
-from rolellm.core.table import ABSENT, Interval, format_number
-from rolellm.judging.records import Design
-from rolellm.judging.result import JudgingResult, SystemFigures
+from rolellm.core.table import ABSENT, PERCENT, Format, Interval, format_number
+from rolellm.judging.result import MEASURES, JudgingResult
 from rolellm.reporting.tables import roles_of
 from rolellm.reporting.templates import environment
 from rolellm.scoring.score_report import METRICS, ScoreReport
@@ -47,289 +46,225 @@ HEAT = (
 MAX_ROLES = 120
 
 MEANINGS: Mapping[str, str] = {"CUS": "speaking style", "RAW": "accuracy", "SPE": "role knowledge"}
+ROUGE = Format(3)
 
-_PANEL, _FONT = 266.0, 9.0  # about the width of a phone's screen, in CSS pixels
+#: Widths in units of a picture, which a phone's screen shows as CSS pixels: names, figures and heat maps.
+_NAMES, _PLOT, _FIGURES, _WIDE = 92.0, 140.0, 106.0, 340.0
+_FONT = 9.5
+#: Heights: of a line, of a heading, and of a heat map's row.
+_LINE, _HEADING, _ROW = 15.0, 20.0, 16.0
 _COLUMN = 0.56 * _FONT  # the width of a character, a little above the mean of sans-serif fonts
-_ABOVE, _RIGHT = 24.0, 11.0
 
 
 @dataclass(frozen=True, slots=True)
-class Scale:
-    """The axis of a panel.
+class Measure:
+    """The scores of systems in one measure.
 
     Attributes:
-        title: Above the panel.
-        axis: Under it.
-        low: Where the axis begins, in the unit of the scores.
-        high: Where it ends.
-        digits: Digits of a number written next to a dot.
-        times: What a score is multiplied by to be written, such as 100 for percent.
-        center: Where a dashed line marks "no difference"; ``None`` for no such line.
+        title: The measure.
+        scores: By system; ``None`` where a system has none.
+        floor: What can be had without answering; marked by a dashed line.
+        center: An even result; likewise.
     """
 
     title: str
-    axis: str
-    low: float = 0.0
-    high: float = 1.0
-    digits: int = 3
-    times: float = 1.0
+    scores: Mapping[str, Interval | None] = field(default_factory=dict)
+    floor: float | None = None
     center: float | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Dot:
-    """A line of a picture: a name, its score, and the number of its color and marker, from 0."""
-
-    name: str
-    score: Interval | None
-    series: int = 0
-
-
-def sign(name: str, series: int) -> dict[str, Any]:
-    """Return a system's name, and the color (``series``) and ``mark`` that it goes by in the pictures."""
-    return {"name": name, "series": series % len(SERIES) + 1, "mark": list(MARKERS)[series % len(MARKERS)]}
+def sign(series: int) -> tuple[int, str]:
+    """Return the number of a system's color, from 1, and its marker as text."""
+    markers = list(MARKERS)
+    return series % len(SERIES) + 1, markers[series % len(markers)]
 
 
 def _mark(series: int) -> dict[str, str]:
-    color = series % len(SERIES)
-    shapes = list(MARKERS.values())
-    return {"shape": shapes[series % len(MARKERS)], "fill": f"var(--series-{color + 1}, {SERIES[color]})"}
+    color, marker = sign(series)
+    fill = f"var(--series-{color}, {SERIES[color - 1]})"
+    return {"shape": MARKERS[marker], "fill": fill}
 
 
-def _draw(template: str, title: str, high: float, **parts: Any) -> str:
-    text = environment().get_template(template)
-    return text.render(title=label(title, 400), wide=_PANEL, high=high, font=_FONT, **parts)
+def _draw(name: str, title: str, high: float, **parts: Any) -> str:
+    template = environment().get_template(name)
+    return template.render(title=label(title, 400), wide=_WIDE, high=high, font=_FONT, **parts)
 
 
-def _choose_ticks(low: float, high: float) -> list[float]:
-    """Choose round numbers along an axis: at most six."""
-    rough = (high - low) / 5
+def _choose_ticks(high: float) -> list[float]:
+    """Choose round numbers from 0 along an axis: at most six."""
+    rough = high * 0.999 / 5
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(times * power for times in (1, 2, 5, 10) if times * power >= rough * 0.999)
-    first = math.ceil(round(low / step, 6))
+    steps = [times * power for times in (1, 2, 5, 10)]
+    step = min(step for step in steps if step >= rough)
     last = math.floor(round(high / step, 6))
-    return [round(at * step, 10) for at in range(first, last + 1)]
+    return [round(number * step, 10) for number in range(last + 1)]
 
 
-def dots_svg(lines: Sequence[Dot], scale: Scale, title: str) -> str:
-    """Draw scores with their 95 % intervals, a line each; the numbers are above their dots.
+def draw_dots(title: str, measures: Sequence[Measure], series: Mapping[str, int], form: Format = ROUGE) -> str:
+    """Draw scores with their 95 % intervals, a line each under the heading of their measure.
 
-    Args:
-        lines: From top to bottom.
-        scale: The axis.
-        title: What the picture shows, for those who cannot see it.
-    """
-    row, left, right = 33.0, _FONT, _PANEL - _RIGHT
-    bottom = _ABOVE + row * max(len(lines), 0.5)
-
-    def x(score: float) -> float:
-        return left + (score - scale.low) / (scale.high - scale.low) * (right - left)
-
-    dots = []
-    for number, line in enumerate(lines):
-        dot: dict[str, Any] = {"name": label(line.name, 28), "text": ABSENT, "x": None, "ends": None}
-        dot |= {"y": _ABOVE + row * number + 23, "mark": _mark(line.series)}
-        if line.score is not None:
-            mean = format_number(line.score.mean * scale.times, scale.digits)
-            dot["text"] = f"{mean} {line.score.format_ends(scale.digits, scale.times)}".rstrip()
-            dot["x"] = x(line.score.mean)
-            dot["ends"] = tuple(map(x, line.score.ends or ()))
-        dots.append(dot)
-    ticks = []
-    for tick in _choose_ticks(scale.low * scale.times, scale.high * scale.times):
-        ticks.append((x(tick / scale.times), f"{tick:g}".replace("-", "−")))
-    edges: dict[str, float | None] = {"left": left, "right": right, "top": _ABOVE, "bottom": bottom}
-    edges["center"] = None if scale.center is None else x(scale.center)
-    return _draw("dots.svg.jinja", title, bottom + 30, scale=scale, lines=dots, ticks=ticks, **edges)
-
-
-def intervals_svg(reports: Mapping[str, ScoreReport], metric: str) -> str:
-    """Draw each system's score in a metric, and its 95 % interval; all metrics share the scale of the highest.
+    Names are left of the axis and figures right of it, so that no line crosses a text.
 
     Args:
-        reports: System name to its score report.
-        metric: ``CUS``, ``RAW`` or ``SPE``.
+        title: What the picture shows, for those who cannot see it, too.
+        measures: From top to bottom, on one scale from 0 to above the highest.
+        series: The number of each system's color and marker.
+        form: How figures are written.
     """
-    highest = 0.0
-    for report in reports.values():
-        for key in METRICS:
-            score = report.metrics.get(key)
-            if score:
-                highest = max(highest, score.mean, *(score.ends or ()))
+    values = [0.1]
+    for measure in measures:
+        values += [measure.floor or 0.0, measure.center or 0.0]
+        for score in measure.scores.values():
+            if score is not None:
+                values += [score.mean, *(score.ends or ())]
     # Up to the next tenth.
-    upper = max(math.ceil(round(highest * 10, 6)) / 10, 0.1)
-    lines = [Dot(name, reports[name].metrics.get(metric), number) for number, name in enumerate(reports)]
-    scale = Scale(f"{metric}: {MEANINGS[metric]}", "Rouge-L (0 to 1)", high=upper)
-    return dots_svg(lines, scale, f"Rouge-L with 95 % intervals by system: {metric}")
+    tenths = math.ceil(round(max(values) * 10, 6))
+    scale = _PLOT * 10 / tenths
+
+    def find_x(value: float) -> float:
+        return _NAMES + value * scale
+
+    y = _HEADING
+    groups = []
+    for measure in measures:
+        group: dict[str, Any] = {"title": measure.title, "y": y + _HEADING / 2, "floor": None, "center": None}
+        group["start"] = y = y + _HEADING
+        group["lines"] = [_draw_line(name, score, series[name], form) for name, score in measure.scores.items()]
+        for line in group["lines"]:
+            line["y"] = y + _LINE / 2
+            line["xs"] = list(map(find_x, line["values"]))
+            y += _LINE
+        group["end"] = y
+        if measure.floor is not None:
+            group["floor"] = find_x(measure.floor)
+            group["floor_text"] = format_number(measure.floor * form.scale, form.digits)
+        if measure.center is not None:
+            group["center"] = find_x(measure.center)
+        groups.append(group)
+    ticks = []
+    for tick in _choose_ticks(tenths / 10 * form.scale):
+        ticks.append((find_x(tick / form.scale), f"{tick:g}"))
+    edges = {"left": _NAMES, "right": _NAMES + _PLOT, "top": _HEADING, "bottom": y, "edge": _WIDE}
+    return _draw("dots.svg.jinja", title, y + _HEADING, groups=groups, ticks=ticks, **edges)
 
 
-def heat_svg(
+def _draw_line(name: str, score: Interval | None, series: int, form: Format) -> dict[str, Any]:
+    """Return a line of a picture: texts, marker, and the values of mean and ends."""
+    line: dict[str, Any] = {"name": label(name, 17), "mark": _mark(series), "text": ABSENT, "values": []}
+    if score is not None:
+        mean = format_number(score.mean * form.scale, form.digits)
+        ends = score.format_ends(form.digits, form.scale)
+        line["text"] = f"{mean} {ends}"
+        line["values"] = [score.mean, *(score.ends or ())]
+    return line
+
+
+def plot_scores(reports: Mapping[str, ScoreReport], series: Mapping[str, int]) -> str | None:
+    """Plot each system's scores with the highest floor of each; ``None`` where there are none."""
+    measures = []
+    for metric in METRICS:
+        scores = {name: report.metrics.get(metric) for name, report in reports.items()}
+        if not any(scores.values()):
+            continue
+        floors = [0.0]
+        for report in reports.values():
+            position = report.scale.position.get(metric) if report.scale else None
+            floors += [position.low] if position else []
+        title = f"{metric}: {MEANINGS[metric]}"
+        measures.append(Measure(title, scores, max(floors) or None))
+    title = "Rouge-L by system, 0 to 1, with 95 % intervals"
+    return draw_dots(title, measures, series) if measures else None
+
+
+def plot_verdicts(judged: JudgingResult, series: Mapping[str, int]) -> str | None:
+    """Plot win rates raw and length-controlled, and shares of lists, without the baseline and canaries.
+
+    The highest canary of a measure is its floor.
+    """
+    measures = []
+    for name in ("win_rate", "lc_win_rate", "list_win_rate"):
+        scores: dict[str, Interval | None] = {}
+        floors = []
+        for system in judged.models:
+            score = system.measures()[name]
+            if system.kind == "canary" and score is not None:
+                floors.append(score.mean)
+            elif system.kind == "model":
+                scores[system.name] = score
+        if any(scores.values()):
+            floor = max(floors, default=None)
+            measures.append(Measure(MEASURES[name], scores, floor, center=0.5))
+    baseline = label(judged.baseline or "the baseline", 22)
+    title = f"Judged against {baseline}, with 95 % intervals"
+    return draw_dots(title, measures, series, PERCENT) if measures else None
+
+
+def draw_heat(
     title: str,
-    rows: Sequence[str],
-    values: Sequence[Mapping[str, Interval]],
-    series: Sequence[int],
-    *,
-    ends: tuple[float, float] = (0.0, 1.0),
-    digits: int = 0,
-    times: float = 100.0,
-) -> str:
-    """Draw a heat map as an ``<svg>`` element: rows downwards, a column a system.
+    columns: Mapping[str, Mapping[str, Interval]],
+    series: Mapping[str, int],
+    ends: tuple[float, float],
+    form: Format,
+) -> str | None:
+    """Draw a heat map: a line a role, a column a system; ``None`` where no role has a score.
 
     Args:
         title: Above it.
-        rows: Names, such as roles; the first 120 are drawn.
-        values: A column's scores by row name.
-        series: The number of each column's color and marker, which are at its head.
+        columns: System to role to score; the first 120 roles are drawn.
+        series: The number of each system's color and marker, which are at the head of its column.
         ends: What gets the first color, and what the last one.
-        digits: Digits of the numbers in the cells.
-        times: What they are multiplied by.
+        form: How figures are written.
     """
-    shown_rows = list(rows)[:MAX_ROLES]
-    names = [label(name, 20) for name in shown_rows]
-    left, high = 14 + _COLUMN * max(map(measure_width, names), default=0), 16.0
-    columns = []
-    for number, column in zip(series, values, strict=True):
+    roles: list[str] = []
+    for column in columns.values():
+        roles += column
+    roles = list(dict.fromkeys(roles))[:MAX_ROLES]
+    if not roles:
+        return None
+    names = [label(name, 20) for name in roles]
+    left = 14 + _COLUMN * max(map(measure_width, names))
+    drawn_columns = []
+    for system, column in columns.items():
         cells = []
-        for name in shown_rows:
+        for role in roles:
             cell: dict[str, Any] = {"text": ABSENT, "fill": None}
-            score = column.get(name)
+            score = column.get(role)
             if score is not None:
                 step = _pick_step(score.mean, *ends)
-                cell["text"] = format_number(score.mean * times, digits)
+                cell["text"] = format_number(score.mean * form.scale, form.digits)
                 cell["fill"] = f"var(--heat-{step + 1}, {HEAT[step]})"
             cells.append(cell)
-        columns.append({"mark": _mark(number), "cells": cells})
-    size = {"left": left, "cell": (_PANEL - _RIGHT - left) / max(len(columns), 1), "row": high, "top": _ABOVE}
-    return _draw(
-        "heat.svg.jinja", title, _ABOVE + high * (len(shown_rows) + 1) + 4, names=names, columns=columns, **size
-    )
+        drawn_columns.append({"mark": _mark(series[system]), "cells": cells})
+    cell_width = (_WIDE - left) / len(columns)
+    size = {"left": left, "cell": cell_width, "row": _ROW, "top": _HEADING}
+    high = _HEADING + _ROW * (len(roles) + 1)
+    return _draw("heat.svg.jinja", title, high, names=names, columns=drawn_columns, **size)
 
 
 def _pick_step(value: float, low: float, high: float) -> int:
-    share = (value - low) / (high - low) if high != low else 0.5
-    return int(min(max(share, 0), 0.999) * len(HEAT))
+    share = (value - low) / (high - low)
+    bounded = min(max(share, 0), 0.999)
+    return int(bounded * len(HEAT))
 
 
-def rouge_heat(reports: Mapping[str, ScoreReport], metric: str, series: Mapping[str, int]) -> str | None:
-    """Draw a heat map of a metric by role and system; ``None`` where no role has it."""
-    roles = roles_of(reports.values())
-    values: list[dict[str, Interval]] = []
-    for report in reports.values():
-        column = {}
-        for role in roles:
+def plot_role_scores(reports: Mapping[str, ScoreReport], metric: str, series: Mapping[str, int]) -> str | None:
+    """Draw a heat map of a metric by role and system."""
+    columns: dict[str, dict[str, Interval]] = {}
+    highest = 0.0
+    for name, report in reports.items():
+        columns[name] = {}
+        for role in roles_of(reports.values()):
             score = report.by_role.get(role, {}).get(metric)
             if score is not None:
-                column[role] = score
-        values.append(column)
-    means = [score.mean for column in values for score in column.values()]
-    if not means:
-        return None
-    highest = max(means) or 1.0
-    title, numbers = f"{metric} by role: {MEANINGS[metric]}, ×100", [series[name] for name in reports]
+                columns[name][role] = score
+                highest = max(highest, score.mean)
+    highest = highest or 1.0
+    title = f"{metric} by role: {MEANINGS[metric]}, 0 to 1"
     # From the palest step up: there is no "worse than nothing" in Rouge-L.
-    return heat_svg(title, roles, values, numbers, ends=(-highest, highest))
+    return draw_heat(title, columns, series, (-highest, highest), Format(2))
 
 
-def series_of(judged: JudgingResult) -> dict[str, int]:
-    """Map each system to the number of its color and marker, the same in all pictures of a part."""
-    return {system.name: at for at, system in enumerate(judged.models)}
-
-
-def standing_plots(judged: JudgingResult) -> list[str]:
-    """Plot win rates raw and length-controlled on one scale; share of lists above the baseline, and rank."""
-    base = label(judged.baseline or "the baseline", 22)
-    half = Scale(f"Win rate against {base}", "percent; both orders, ties half", digits=1, times=100, center=0.5)
-    ranked, last = _get_last_ranks(judged)
-    scales = {
-        "win_rate": half,
-        "lc_win_rate": replace(half, title="The same, length-controlled", axis="percent; at the baseline’s length"),
-        "list_win_rate": replace(half, title=f"Ranked above {base}", axis="percent of lists; ties half"),
-    }
-    words = f"from 1 (best) to {last}"
-    scales["average_rank"] = Scale("Average rank", words, low=1, high=last, digits=2, center=(1 + ranked) / 2)
-    return _plot_measures(judged, scales)
-
-
-def habit_plots(judged: JudgingResult) -> list[str]:
-    """Plot what an unbiased judge would not show: positions and lengths that change verdicts."""
-    biases = judged.diagnostics.biases
-    half = Scale("Preference, whoever wrote it", "percent; 50 means no bias", digits=1, times=100, center=0.5)
-    preferred = [
-        ("the first answer shown", biases.get("first_preferred")),
-        ("the longer answer", biases.get("longer_preferred")),
-    ]
-    agree = Scale("Both orders agree", "percent of pairs", digits=1, times=100)
-    mean_ranks = judged.diagnostics.mean_rank_by_position
-    middle = (1 + len(mean_ranks)) / 2
-    words = f"rank; {middle:g} everywhere means no bias"
-    ranks = Scale("Mean rank by position in the list", words, middle - 0.5, middle + 0.5, digits=2, center=middle)
-    by_place = [(f"shown at position {at}", Interval(mean)) for at, mean in enumerate(mean_ranks, start=1)]
-    pictures = _plot([Dot(name, score, 5) for name, score in preferred if score], half)
-    pictures += _plot_measures(judged, {"consistency": agree})
-    if len(mean_ranks) > 1:
-        pictures += _plot([Dot(name, score, 5) for name, score in by_place], ranks)
-    return pictures
-
-
-def _plot_measures(judged: JudgingResult, scales: Mapping[str, Scale]) -> list[str]:
-    """Plot each measure of the systems that were judged so; without the baseline, where it is measured from."""
-    series, pictures = series_of(judged), []
-    for measure, scale in scales.items():
-        design: Design = "listwise" if measure in ("list_win_rate", "average_rank") else "pairwise"
-        dots = []
-        for system in judged.judged(design):
-            if measure != "list_win_rate" or system.kind != "baseline":
-                dots.append(Dot(_plot_name(system), system.measures()[measure], series[system.name]))
-        pictures += _plot(dots, scale)
-    return pictures
-
-
-def _plot(lines: Sequence[Dot], scale: Scale) -> list[str]:
-    """Plot lines on a scale that holds them all; nothing where there is nothing to draw."""
-    scores = [line.score for line in lines]
-    if not any(scores):
-        return []
-    step = 0.5 if scale.times == 1 else 0.1
-    return [dots_svg(lines, spread(scale, scores, step=step), f"{scale.title}, {scale.axis}")]
-
-
-def _plot_name(model: SystemFigures) -> str:
-    """Return a system's name, and that it is a canary where the name does not say so."""
-    return f"{label(model.name, 18)} (canary)" if model.band and model.band in model.marks else model.name
-
-
-def spread(scale: Scale, scores: Sequence[Interval | None], *, step: float = 0.1) -> Scale:
-    """Widen a scale in whole steps until it holds every interval and the center; never narrowed, never empty."""
-    ends = [] if scale.center is None else [scale.center]
-    for score in scores:
-        if score is not None:
-            ends += [score.mean, *(score.ends or ())]
-    low, high = min(ends, default=scale.low), max(ends, default=scale.high)
-    low = min(scale.low, math.floor(round(low / step, 6)) * step)
-    high = max(scale.high, math.ceil(round(high / step, 6)) * step)
-    if low == high:
-        low, high = low - step, high + step
-    return replace(scale, low=low, high=high)
-
-
-def _get_last_ranks(judged: JudgingResult) -> tuple[int, int]:
-    """Return the last rank of a model in the lists, and of all: a canary's, which is ranked among all the models."""
-    lists = judged.judged("listwise")
-    canaries = sum(system.kind == "canary" for system in lists)
-    ranked = max(len(lists) - canaries, 2)
-    return ranked, ranked + (canaries > 0)
-
-
-def role_heat(judged: JudgingResult, design: Design) -> str | None:
-    """Draw a heat map of roles by systems: win rates in pairs, average ranks in lists."""
-    roles, models = judged.list_groups(design, "by_role"), judged.judged(design)
-    if not roles:
-        return None
-    series = series_of(judged)
-    values = [system.group(design, "by_role") for system in models]
-    numbers = [series[system.name] for system in models]
-    if design == "pairwise":
-        return heat_svg("Win rate by role, %", roles, values, numbers)
-    # Low ranks are good, and the colors of "more" mean good.
-    ends = float(_get_last_ranks(judged)[1]), 1.0
-    return heat_svg("Average rank by role", roles, values, numbers, ends=ends, digits=1, times=1.0)
+def plot_role_verdicts(judged: JudgingResult, series: Mapping[str, int]) -> str | None:
+    """Draw a heat map of win rates by role and system."""
+    columns = {system.name: system.group("pairwise", "by_role") for system in judged.judged("pairwise")}
+    return draw_heat("Win rate by role, %", columns, series, (0.0, 1.0), PERCENT)

@@ -6,14 +6,22 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from rolellm.core.records import Row
+from rolellm.checks.breaks import find_breaks
+from rolellm.core.records import Profile, Row
+from rolellm.core.sanitize import label
 from rolellm.core.settings import dump
+from rolellm.core.text import format_count
 from rolellm.judging.verdicts import RowOutcome
+from rolellm.reporting.blocks import Block, Card
 from rolellm.scoring.rows import draw_rows
 
 #: Questions in a page, of all its sections together; the file next to it has all.
 MAX_QUESTIONS: Final = 200
 _UNJUDGED: Final = RowOutcome()
+#: Rows in favor of each of two systems that are shown.
+_EACH: Final = 2
+#: Columns of a text that is quoted in a sentence.
+_QUOTE: Final = 160
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,21 +47,104 @@ class QuestionSet:
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield every row as a JSON object: its columns, and each system's answer with its scores."""
         for row in self.rows:
-            yield {"section": self.name, **dump(row), "answers": self._describe_answers(row)}
+            answers: dict[str, dict[str, Any]] = {}
+            for system, replies in self.answers.items():
+                if row.id not in replies:
+                    continue
+                outcome = self._find_outcome(row, system)
+                answer = answers[system] = {"text": replies[row.id], "kind": self.kinds.get(system, "model")}
+                answer["rouge_l"] = self._find_rouge(row, system)
+                answer["win"], answer["rank"] = outcome.win, outcome.rank
+                answer["reasons"] = list(outcome.reasons)
+            yield {"section": self.name, **dump(row), "answers": answers}
 
-    def draw(self, limit: int) -> list[dict[str, Any]]:
-        """Draw rows evenly from subsets and roles; each ``row`` with its ``answers``."""
-        drawn = [self.rows[index] for index in draw_rows(self.rows, limit)]
-        return [{"row": row, "answers": self._describe_answers(row)} for row in drawn]
+    def _find_outcome(self, row: Row, system: str) -> RowOutcome:
+        outcomes = self.outcomes.get(row.id, {})
+        return outcomes.get(system, _UNJUDGED)
 
-    def _describe_answers(self, row: Row) -> dict[str, dict[str, Any]]:
-        answers = {}
-        for system, replies in self.answers.items():
-            if row.id not in replies:
-                continue
-            answer: dict[str, Any] = {"text": replies[row.id], "kind": self.kinds.get(system, "model")}
-            answer["rouge_l"] = self.rouge.get(system, {}).get(row.id)
-            outcome = self.outcomes.get(row.id, {}).get(system, _UNJUDGED)
-            answer |= {"win": outcome.win, "rank": outcome.rank, "reasons": list(outcome.reasons)}
-            answers[system] = answer
-        return answers
+    def _find_rouge(self, row: Row, system: str) -> float | None:
+        scores = self.rouge.get(system, {})
+        return scores.get(row.id)
+
+    def lay_out(self, limit: int) -> Block:
+        """Lay out rows drawn evenly from subsets and roles, each with its references and all answers."""
+        blocks = []
+        for index in draw_rows(self.rows, limit):
+            row = self.rows[index]
+            texts = [("Question", row.question)]
+            texts += [("Reference", reference) for reference in row.references]
+            cards = [Card(title, "", [("", text)], row.language) for title, text in texts]
+            for system, replies in self.answers.items():
+                if row.id in replies:
+                    text, facts = replies[row.id], self._list_facts(row, system)
+                    cards.append(Card(system, "", [("", text)], row.language, facts))
+            title = label(f"{row.role}: {row.question}", _QUOTE)
+            blocks.append(Block(title, cards=cards))
+        return Block(self.name, blocks=blocks, is_folded=False)
+
+    def _list_facts(self, row: Row, system: str) -> list[tuple[str, str]]:
+        outcome = self._find_outcome(row, system)
+        rouge = self._find_rouge(row, system)
+        facts = []
+        if rouge is not None:
+            facts.append(("Rouge-L", f"{rouge:.3f}"))
+        if outcome.win is not None:
+            facts.append(("Win", f"{outcome.win:g}"))
+        if outcome.rank is not None:
+            facts.append(("Rank", f"{outcome.rank:g}"))
+        return facts + [("Reason", reason) for reason in outcome.reasons[:2]]
+
+    def pick_contrasts(self) -> list[Card]:
+        """Pick the rows on which two systems' Rouge-L differs most: two in favor of the first, then two against.
+
+        Where there is one model only, the baseline is the second; canaries are left out.
+        """
+        names = [name for name in self.rouge if self.kinds.get(name) != "canary"]
+        names.sort(key=lambda name: self.kinds.get(name) == "baseline")
+        if len(names) < 2:
+            return []
+        first, second = (self.rouge[name] for name in names[:2])
+        gains: dict[int, float] = {}
+        for index, row in enumerate(self.rows):
+            if row.id in first and row.id in second:
+                gains[index] = first[row.id] - second[row.id]
+        order = sorted(gains, key=lambda index: -gains[index])
+        chosen = [index for index in order[:_EACH] if gains[index] > 0]
+        chosen += [index for index in order[::-1][:_EACH] if gains[index] < 0]
+        cards = []
+        for index in chosen:
+            row = self.rows[index]
+            texts = []
+            for name in names[:2]:
+                heading = f"{name}: Rouge-L {self.rouge[name][row.id]:.3f}"
+                texts.append((heading, self.answers[name][row.id]))
+            cards.append(Card(row.role, row.question, texts, row.language))
+        return cards
+
+    def describe_failure(self, system: str) -> str:
+        """Say where a system fails its role, with a reply: a break of character, else the one that scores lowest."""
+        replies = self.answers.get(system, {})
+        scores = self.rouge.get(system, {})
+        answered = [row for row in self.rows if row.id in replies]
+        scored = [row for row in answered if row.id in scores]
+        broken = [row for row in answered if _has_break(row, replies[row.id])]
+        if broken:
+            row = broken[0]
+            count = f"{len(broken):,} of {format_count(len(answered), 'reply', 'replies')}"
+            text = f"{system} breaks character in {count}, by rules"
+        elif scored:
+            row = min(scored, key=lambda row: self._rank_reply(row, system))
+            text = f"Lowest reply of {system} (Rouge-L {scores[row.id]:.3f})"
+        else:
+            return ""
+        question, reply = label(row.question, _QUOTE), label(replies[row.id], _QUOTE)
+        return f"{text}: as {row.role}, to “{question}”, it says “{reply}”."
+
+    def _rank_reply(self, row: Row, system: str) -> tuple[float, float]:
+        win = self._find_outcome(row, system).win
+        return (0.5 if win is None else win, self.rouge[system][row.id])
+
+
+def _has_break(row: Row, reply: str) -> bool:
+    sheet = Profile(row.role, row.language, description=row.role_description)
+    return bool(find_breaks(reply, sheet, row.question))

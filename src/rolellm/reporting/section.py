@@ -2,38 +2,61 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
-from markupsafe import Markup
-
-from rolellm.core.table import Cell, Table, TableRow
+from rolellm.core.table import Table
+from rolellm.core.text import format_count
 from rolellm.judging.result import JudgingResult, SystemFigures
 from rolellm.judging.systems import ROLEGPT_NAME
 from rolellm.reporting import plots
+from rolellm.reporting.blocks import Block, Card
 from rolellm.reporting.findings import Evidence
 from rolellm.reporting.tables import (
-    disagreements,
+    describe_recipe,
+    find_disagreements,
     judged_tables,
-    list_absent,
-    main_table,
-    recipe,
     role_table,
     roles_of,
-    score_table,
-    with_markers,
+    system_table,
 )
-from rolellm.reporting.templates import encode_file
 from rolellm.scoring.published import PUBLISHED, PublishedTable
-from rolellm.scoring.score_report import METRICS, ScoreReport
+from rolellm.scoring.score_report import ScoreReport
 from rolellm.scoring.settings import ScoreOptions
 
-_OPEN_TESTS = 24
-# Characters of a table's CSV that the page holds as a file, so that a page of all 130 roles stays below 1 MB.
-_LARGEST = 50_000
-_LATEX = "application/x-tex"
+_INTERVALS: Final = (
+    "Below each mean is its 95 % interval; the table’s caption says how it was computed and for which roles. n is the "
+    "number of rows behind a mean. A dash means no data, which is not 0."
+)
+_ROUGE: Final = (
+    "Rouge-L, 0 to 1. CUS, speaking style: answers to general instructions against RoleGPT’s replies. RAW, accuracy: "
+    "the same answers against the instruction’s role-free target. SPE, role knowledge: answers to role-specific "
+    "questions against theirs. avg: mean of the three."
+)
+_CONSISTENCY: Final = (
+    "LC, length-controlled: the win rate if the answers were as long as the baseline’s, from a logistic model of the "
+    "outcome on the difference in length, after AlpacaEval 2. It assumes that length affects only the judge, and "
+    "equally in all rows. Consistency: share of pairs in which both orders agree."
+)
+_CANARIES: Final = (
+    "Canaries do not answer: one says the same words to every question, one repeats what the judge reads and adds a "
+    "verdict of its own. Their scores are what a system can get without answering."
+)
+_TESTS: Final = (
+    "Paired tests: the difference between two systems on the same rows, its 95 % interval, and p of the same "
+    "computation, before and after Holm’s correction for all pairs of one measure. Win rates in percentage points. "
+    "Canaries are left out. A p above .05 does not show that two systems are equal."
+)
+_HEATS: Final = (
+    "A line per role, a column per system. Blue is more, orange less: win rates around an even chance. The darkest "
+    "blue of a Rouge-L panel is its highest role. Each cell averages few rows: the tables have the intervals."
+)
+_JUDGES: Final = (
+    "A judge may favor its own family: such systems are marked in every table above. A judge may prefer length, or "
+    "longer answers may be better; the table cannot tell which. Answers are fenced by markers that no answer can know."
+)
 
 
 @dataclass(frozen=True)
@@ -66,9 +89,8 @@ class Section:
     @cached_property
     def models(self) -> dict[str, SystemFigures]:
         """The judged systems by name."""
-        if self.judged is None:
-            return {}
-        return {model.name: model for model in self.judged.models}
+        models = self.judged.models if self.judged else ()
+        return {model.name: model for model in models}
 
     @property
     def options(self) -> ScoreOptions | None:
@@ -83,26 +105,16 @@ class Section:
         return self.judged.config if self.judged else None
 
     @property
-    def odd(self) -> dict[str, tuple[str, ...]]:
+    def disagreements(self) -> dict[str, tuple[str, ...]]:
         """Options in which the reports differ and must not, for their numbers to compare."""
-        return disagreements(self.reports)
+        return find_disagreements(self.reports)
 
     @property
     def published(self) -> PublishedTable | None:
         """The paper's table where its rows may be shown with ours: the same rows, and the same protocol throughout."""
-        table, options = self.released, self.options
-        if table is None or options is None or self.odd or options.protocol != table.protocol:
+        if self.released is None or self.options is None or self.disagreements:
             return None
-        return table
-
-    @property
-    def left_out(self) -> str:
-        """Reason why the paper's rows for a config of this name are not shown; empty if they are, or if it has none."""
-        if self.published or (self.config or "") not in PUBLISHED:
-            return ""
-        if self.released is None:
-            return "it scored the release's whole test split, and the rows here are others or only some of them"
-        return "its Rouge-L is recall under protocol paper, and the numbers here are not"
+        return self.released if self.options.protocol == self.released.protocol else None
 
     @cached_property
     def series(self) -> dict[str, int]:
@@ -112,84 +124,55 @@ class Section:
     @cached_property
     def table(self) -> Table:
         """The section's one table that has it all."""
-        if self.judged is None and self.published is None:
-            return score_table(self.reports, title=self.title or "Rouge-L")
-        table = main_table(self.title, self.reports, self.judged, self.published)
-        return replace(with_markers(table, self.reports), note=". ".join(list_absent(self.reports)))
+        return system_table(self.reports, self.judged, self.published, title=self.title or "Rouge-L")
 
     @cached_property
     def evidence(self) -> Evidence:
         """What its findings rest on: all systems but canaries, baselines last; no scores that do not compare."""
-        kinds = {ROLEGPT_NAME: "baseline"}
-        kinds |= {name: model.kind for name, model in self.models.items()}
         scored: dict[str, ScoreReport] = {}
         baselines: dict[str, ScoreReport] = {}
         for name, report in self.reports.items():
-            if kinds.get(name) == "baseline":
+            kind = self.models[name].kind if name in self.models else "model"
+            if kind == "baseline" or name == ROLEGPT_NAME:
                 baselines[name] = report
-            elif kinds.get(name) != "canary":
+            elif kind == "model":
                 scored[name] = report
-        return Evidence({} if self.odd else scored | baselines, self.judged)
+        names = [*baselines]
+        if self.judged and self.judged.baseline:
+            names.append(self.judged.baseline)
+        return Evidence({} if self.disagreements else scored | baselines, self.judged, baselines=names)
 
     def describe(self) -> list[str]:
-        """Say what was found about all but canaries; verdicts first where the judges' run is not valid."""
-        scores = self.evidence.describe_scores()
-        verdicts = self.evidence.describe_verdicts()
-        if self.judged and not self.judged.valid:
-            return verdicts + scores
-        return scores + verdicts
+        """Say whether the judges' figures stand, and what was found about all but canaries."""
+        return self.evidence.describe_judges() + self.evidence.describe_pairs()
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the section reports on, as one JSON object."""
-        described: dict[str, Any] = {"title": self.title, "config": self.config}
+        systems = dict.fromkeys([*self.series, *self.reports])
+        described: dict[str, Any] = {"title": self.title, "config": self.config, "systems": list(systems)}
         described["protocol"] = self.options and self.options.protocol
-        described["systems"] = list(dict.fromkeys([*self.series, *self.reports]))
         described["published"] = self.published is not None
         described["valid"] = self.judged and self.judged.valid
         described["problems"] = list(self.judged.problems) if self.judged else []
         return described
 
-    def summary_table(self) -> Table:
-        """Build the small table of the page's head: each system's mean score, win rate, and how it stands."""
-        standing = self.evidence.describe_standing()
-        lines: dict[str, tuple[Cell, ...]] = {}
-        for name in dict.fromkeys([*self.models, *self.reports]):
-            model, report = self.models.get(name), self.reports.get(name)
-            if model and model.kind == "canary":
-                continue
-            average = report.metrics.get("avg") if report else None
-            win_rate = model.measures().get("win_rate") if model else None
-            lines[name] = (average, win_rate, standing.get(name) or None)
-        heads = ("avg", "Win rate, %", "By Rouge-L")
-        rows = tuple(TableRow((name,), cells) for name, cells in lines.items())
-        return Table("", ("System",), heads, rows, left=heads[-1:]).without_empty_columns()
-
+    @cached_property
     def tables(self) -> dict[str, Table]:
-        """Return every table that has a line, by a name fit for a file."""
-        tables: dict[str, Table | None] = {"scores": self.table}
-        if roles_of(self.reports.values()):
-            tables["roles-rouge"] = role_table(self.reports)
+        """Every table that has a line, by a name fit for a file."""
+        tables: dict[str, Table | None] = {"scores": self.table, "roles-rouge": role_table(self.reports)}
         tables |= judged_tables(self.judged) if self.judged else {}
         return {name: table for name, table in tables.items() if table is not None}
 
-    def named_tables(self) -> dict[str, Table]:
-        """Return the same, each with the recipe behind its numbers under it: alone in a file, nothing else says it."""
-        return {name: replace(table, note=self._note(name, table)) for name, table in self.tables().items()}
+    def name_recipe(self, table: Table) -> Table:
+        """Return a table with the recipe behind its numbers under it: alone in a file, nothing else says it."""
+        recipe = describe_recipe(self.reports)
+        facts = [*filter(None, [recipe]), *self._list_judging()]
+        more = table.note.removeprefix(recipe).removeprefix(". ")
+        sentences = filter(None, [", ".join(facts), more])
+        return replace(table, note=". ".join(sentences))
 
-    def _note(self, name: str, table: Table) -> str:
-        shared = recipe(self.reports)
-        if shared and shared in table.note:
-            return table.note
-        notes = [", ".join(filter(None, self._list_recipe()))]
-        if name == "scores":
-            notes += [f"Published rows: {self.published.source}"] if self.published else []
-        else:
-            notes.append(table.note)
-        return ". ".join(filter(None, [*notes[:1], *list_absent(self.reports), *notes[1:]]))
-
-    def _list_recipe(self) -> Iterator[str]:
-        """List what the numbers depend on."""
-        yield recipe(self.reports)
+    def _list_judging(self) -> Iterator[str]:
+        """List what judges' figures depend on."""
         if self.judged is None:
             return
         if self.options and self.options.dataset_fingerprint:
@@ -202,44 +185,122 @@ class Section:
         if not self.judged.valid:
             yield f"NOT VALID: {'; '.join(self.judged.problems)}"
 
-    def view(self, prefix: str = "") -> dict[str, Any]:
-        """Return what ``part.html.jinja`` needs to show the section.
+    def draw_overview(self) -> list[str]:
+        """Draw each system's measures: what judges made of them, and Rouge-L."""
+        pictures = [plots.plot_verdicts(self.judged, self.series)] if self.judged else []
+        models = {}
+        for name, report in self.reports.items():
+            if name not in self.models or self.models[name].kind != "canary":
+                models[name] = report
+        pictures.append(plots.plot_scores(models, self.series))
+        return [picture for picture in pictures if picture]
+
+    def lay_out(self, prefix: str = "", contrasts: Sequence[Card] = ()) -> Block:
+        """Lay the section out.
 
         Args:
-            prefix: Goes before the ids of its sections, so that each is there once in a page of several.
+            prefix: Goes before the ids of its blocks, so that each is there once in a page of several sections.
+            contrasts: The rows on which two systems differ most.
         """
-        judged, tables = self.judged, self.tables()
-        roles = {*roles_of(self.reports.values())}
-        heats = [plots.rouge_heat(self.reports, metric, self.series) for metric in ("CUS", "SPE")]
-        standing_plots, habit_plots = [], []
-        if judged:
-            roles |= {*judged.list_groups("pairwise", "by_role")}
-            heats = [plots.role_heat(judged, "pairwise"), plots.role_heat(judged, "listwise"), *heats]
-            standing_plots = plots.standing_plots(judged)
-            habit_plots = plots.habit_plots(judged)
-        scored = {name for report in self.reports.values() for name, metric in report.metrics.items() if metric}
-        return {
-            "part": self,
-            "prefix": prefix,
-            "systems": [plots.sign(name, number) for name, number in self.series.items()],
-            "summary": Markup(self.summary_table().to_html()),
-            "tables": {name: Markup(table.to_html()) for name, table in tables.items()},
-            "files": list(self._encode_tables()),
-            "lines": {name: len(table.rows) for name, table in tables.items()},
-            "columns": self.table.columns,
-            "canaries": any(model.kind == "canary" for model in self.models.values()),
-            "open_tests": _OPEN_TESTS,
-            "roles_shown": min(len(roles), plots.MAX_ROLES),
-            "roles_found": len(roles),
-            "score_plots": [plots.intervals_svg(self.reports, metric) for metric in METRICS if metric in scored],
-            "role_plots": [heat for heat in heats if heat is not None],
-            "standing_plots": standing_plots,
-            "habit_plots": habit_plots,
-        }
+        notes = [*self._describe_table(), *self._describe_published()]
+        blocks = [Block("Where they differ most", cards=contrasts)] if contrasts else []
+        blocks.append(Block("All figures", f"{prefix}figures", tables=[self.table], notes=notes))
+        heats, systems = self._draw_heats()
+        by_role = self._fold("roles-win-rate", "roles-rank", "roles-rouge")
+        if by_role:
+            roles = roles_of(self.reports.values())
+            more = f" The first {plots.MAX_ROLES} of {len(roles)} roles are drawn; the table has them all."
+            note = _HEATS + (more if len(roles) > plots.MAX_ROLES else "")
+            notes = [note] if heats else []
+            block = Block("By role", f"{prefix}roles", systems=systems, pictures=heats, notes=notes, blocks=by_role)
+            blocks.append(block)
+        if self.judged:
+            tests = [self.tables["tests"]] if "tests" in self.tables else []
+            more_tables = self._fold("pairs", "categories-win-rate", "categories-rank")
+            differ = Block("Which systems differ", f"{prefix}significance", tables=tests, notes=[_TESTS])
+            blocks.append(replace(differ, blocks=more_tables))
+            tables = [self.tables[name] for name in ("habits", "judges-win-rate") if name in self.tables]
+            notes = [self._describe_unscored(), _JUDGES]
+            blocks.append(Block("How far to trust the judges", f"{prefix}judges", tables=tables, notes=notes))
+        title, warnings = self.title or "Scores", list(self._list_warnings())
+        recipe = [" · ".join(self._list_facts())]
+        return Block(title, f"{prefix}scores", warnings, notes=recipe, blocks=blocks, is_folded=False)
 
-    def _encode_tables(self) -> Iterator[tuple[str, str, Markup, Markup]]:
-        """Yield each table that is short enough to be in the page: name, title, CSV and LaTeX."""
-        for name, table in self.named_tables().items():
-            sheet = table.to_csv()
-            if len(sheet) < _LARGEST:
-                yield name, table.title, encode_file(sheet, "text/csv"), encode_file(table.to_latex(label=name), _LATEX)
+    def _fold(self, *names: str) -> list[Block]:
+        """Fold each of the tables that there is."""
+        tables = [self.tables[name] for name in names if name in self.tables]
+        return [Block(table.title, tables=[table]) for table in tables]
+
+    def _draw_heats(self) -> tuple[list[str], list[tuple[str, int, str]]]:
+        """Draw the heat maps; with the key of their columns."""
+        heats = [plots.plot_role_verdicts(self.judged, self.series)] if self.judged else []
+        heats += [plots.plot_role_scores(self.reports, metric, self.series) for metric in ("CUS", "SPE")]
+        systems = [(name, *plots.sign(number)) for name, number in self.series.items()]
+        return [heat for heat in heats if heat], systems
+
+    def _list_facts(self) -> Iterator[str]:
+        """List what was measured on what."""
+        if self.reports:
+            yield f"Rouge-L, {describe_recipe(self.reports)}"
+        elif self.config:
+            yield f"config {self.config}"
+        roles = {*roles_of(self.reports.values())}
+        if self.judged:
+            roles |= {*self.judged.list_groups("pairwise", "by_role")}
+        if roles:
+            yield format_count(len(roles), "role")
+        if self.judged:
+            yield f"{self.judged.rows:,} rows, {format_count(self.judged.questions, 'question')}"
+            yield f"judged by {', '.join(judge.name for judge in self.judged.judges)}"
+
+    def _list_warnings(self) -> Iterator[str]:
+        if self.disagreements:
+            clauses = [f"{name}: {', '.join(values)}" for name, values in self.disagreements.items()]
+            yield f"These numbers cannot be compared. They differ in {'; '.join(clauses)}."
+        if self.judged and not self.judged.valid:
+            yield "This run is not valid: its win rates and ranks prove nothing."
+        if self.judged:
+            yield from self.judged.problems
+
+    def _describe_table(self) -> Iterator[str]:
+        """Say what the columns of the main table mean."""
+        yield _INTERVALS
+        if self.reports:
+            yield _ROUGE
+        if self.judged is None:
+            return
+        baseline = self.judged.baseline
+        if baseline:
+            yield (
+                f"Win rate: share of rows won against {baseline} in pairs, each judged in both orders, ties half. "
+                f"Above base: share of lists in which the system ranks above {baseline}."
+            )
+            yield _CONSISTENCY
+        yield "Avg. rank: mean place among the models in lists of all systems, from 1 (best), in rotated orders."
+        if any(model.kind == "canary" for model in self.judged.models):
+            yield _CANARIES
+
+    def _describe_published(self) -> Iterator[str]:
+        """Say what the paper's rows are, or why they are not shown."""
+        if self.published:
+            text = f"Rows marked published are the paper’s own ({self.published.source}), without intervals."
+            if self.judged:
+                text += (
+                    " Its win rates are shares of lists above RoleGPT, by a GPT judge of 2023: compare their order "
+                    "with ours, not their level."
+                )
+            yield text
+        elif (self.config or "") in PUBLISHED:
+            reason = "its Rouge-L is recall under protocol paper, and the numbers here are not"
+            if self.released is None:
+                reason = "it scored the release's whole test split, and the rows here are others or only some of them"
+            yield f"The paper’s rows for this config are left out: {reason}."
+
+    def _describe_unscored(self) -> str:
+        assert self.judged is not None
+        unscored = self.judged.diagnostics.unscored
+        text = f"{unscored.count:,} of {unscored.of:,} judgements gave no verdict"
+        if unscored.share is not None and unscored.limit is not None:
+            text += f" ({unscored.share:.2%}; more than {unscored.limit:.0%} makes a run invalid)"
+        reasons = [f"{reason}: {count:,}" for reason, count in unscored.by_reason.items()]
+        return f"{text}. They count neither as wins nor as losses. {'; '.join(reasons[:5])}"

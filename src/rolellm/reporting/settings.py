@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from rolellm.core.settings import Advanced, Field, settings
+from rolellm.core.settings import Advanced, settings
 
 
 @settings
@@ -16,11 +16,9 @@ class ReportOptions:
         config: Config of the prediction files, where their record has none; judging runs name their own.
         split: Split of the prediction files, likewise.
         data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
-        processes: Processes that compute Rouge-L.
     """
 
     protocol: Advanced[str | None] = None
     config: str | None = None
     split: Advanced[str | None] = None
     data_dir: Advanced[Path | None] = None
-    processes: int = Field(1, ge=1, json_schema_extra={"cli": False})

@@ -9,7 +9,7 @@ from importlib import resources
 from typing import Any
 
 from jinja2 import Environment, FunctionLoader, StrictUndefined
-from markupsafe import Markup
+from markupsafe import Markup, escape
 
 from rolellm.core.sanitize import make_visible, truncate
 from rolellm.version import __version__
@@ -29,8 +29,8 @@ def environment() -> Environment:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    jinja_environment.filters |= {"inline": _inline, "svg_file": lambda svg: encode_file(svg, "image/svg+xml")}
-    jinja_environment.filters["px"] = lambda value: f"{value:.2f}".rstrip("0").rstrip(".")
+    jinja_environment.filters |= {"inline": _inline, "svg_file": _encode_svg, "whole": _escape_whole}
+    jinja_environment.filters["px"] = lambda value: f"{round(value, 2):g}"
     return jinja_environment
 
 
@@ -45,9 +45,14 @@ def read_template(name: str) -> str:
     return resources.files("rolellm.reporting").joinpath("html", name).read_text(encoding="utf-8")
 
 
-def encode_file(text: str, media_type: str) -> Markup:
-    """Return a file as the address of a link to it, which holds all of it."""
-    return Markup(f"data:{media_type};base64,{base64.b64encode(text.encode('utf-8')).decode('ascii')}")
+def _encode_svg(svg: str) -> Markup:
+    """Return a picture as the address of a link to it, which holds all of it."""
+    return Markup(f"data:image/svg+xml;base64,{base64.b64encode(svg.encode('utf-8')).decode('ascii')}")
+
+
+def _escape_whole(text: str) -> Markup:
+    """Return a text that is bounded already."""
+    return escape(make_visible(text))
 
 
 def _inline(svg: str) -> Markup:

@@ -24,11 +24,14 @@ def check_lists(predictions: Sequence[object], references: Sequence[object]) -> 
         raise DataError(
             f"{len(predictions)} predictions but {len(references)} references; each prediction needs its own"
         )
-    first = isinstance(references[0], str)
-    odd = next((number for number, reference in enumerate(references) if isinstance(reference, str) != first), None)
-    if odd is not None:
-        kinds = "a text, but that of row {} a list" if first else "a list, but that of row {} a text"
-        raise DataError(f"the reference of row 0 is {kinds.format(odd)}; give texts alone, or lists alone")
+    is_first_text = isinstance(references[0], str)
+    for number, reference in enumerate(references):
+        if isinstance(reference, str) != is_first_text:
+            kinds = ("a text", "a list") if is_first_text else ("a list", "a text")
+            raise DataError(
+                f"the reference of row 0 is {kinds[0]}, but that of row {number} {kinds[1]}; give texts alone, or "
+                "lists alone"
+            )
 
 
 def score_columns(
@@ -49,7 +52,10 @@ def score_columns(
     count = len(predictions)
     if columns.get("raw_reference") is not None and columns.get("subset") is None:
         raise DataError("raw_references without subsets: RAW is measured on general rows, so say which those are")
-    lists = {name: [values] * count if isinstance(values, str) else values for name, values in columns.items()}
+    lists: dict[str, Any] = dict(columns)
+    for name, values in columns.items():
+        if isinstance(values, str):
+            lists[name] = [values] * count
     return score(list(predictions), zip_columns(count, lists), floors=False, **options)
 
 

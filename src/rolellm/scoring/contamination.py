@@ -49,7 +49,8 @@ class Contamination:
 
     def select_rows(self, part: Part | None) -> list[Row]:
         """The rows of which this part was trained on."""
-        return [row for row, parts in zip(self.rows, self.parts, strict=True) if part in parts]
+        pairs = zip(self.rows, self.parts, strict=True)
+        return [row for row, parts in pairs if part in parts]
 
     @property
     def contaminated(self) -> list[Row]:
@@ -58,10 +59,11 @@ class Contamination:
 
     def to_dict(self) -> dict[str, Any]:
         """Counts of rows, and what they were compared with; ``contaminated`` is null where nothing is promised."""
+        contaminated = None if self.held_out is None else len(self.contaminated)
         return {
             "held_out": self.held_out,
             "rows": len(self.rows),
-            "contaminated": None if self.held_out is None else len(self.contaminated),
+            "contaminated": contaminated,
             "by_role": len(self.select_rows("role")),
             "by_instruction": len(self.select_rows("instruction")),
             "trained_on": list(self.trained_on),
@@ -74,7 +76,7 @@ class Contamination:
         return {**self.to_dict(), **TrainedOn(roles, instructions).to_dict()}
 
     def describe(self, where: str) -> MatchFinding | None:
-        """The contaminated rows in words; ``None`` where there are none.
+        """Describe the contaminated rows; ``None`` where there are none.
 
         Args:
             where: What the rows are: config and split.
@@ -83,12 +85,13 @@ class Contamination:
         if not touched:
             return None
         by = "; ".join(dict.fromkeys(map(_describe_training, self.trained_on)))
+        examples = map(describe_item, touched[:_EXAMPLES])
         count = f"{len(touched):,} of {len(self.rows):,}"
         text = (
             f"rows of {where} whose {self.held_out} the model was trained on: {count} ({by}); "
             f"their scores do not show {self.held_out} generalization"
         )
-        return MatchFinding("contaminated", len(touched), text, tuple(map(describe_item, touched[:_EXAMPLES])))
+        return MatchFinding("contaminated", len(touched), text, tuple(examples))
 
 
 def find_held_out_part(config: str | None) -> Part | None:
@@ -97,9 +100,10 @@ def find_held_out_part(config: str | None) -> Part | None:
     >>> find_held_out_part("role-generalization-eng"), find_held_out_part("instruction-generalization-zh-strict")
     ('role', 'instruction')
     """
-    if config is not None and config.startswith("role-generalization"):
+    name = config or ""
+    if name.startswith("role-generalization"):
         return "role"
-    return "instruction" if config is not None and config.startswith(("instruction-generalization", "sample")) else None
+    return "instruction" if name.startswith(("instruction-generalization", "sample")) else None
 
 
 def check_contamination(
@@ -127,14 +131,14 @@ def check_contamination(
     if not records:
         return None
     trained_parts = reduce(or_, records.values())
-    trained_on = []
+    trained_on: list[dict[str, Any]] = []
     for name, record in records.items():
-        counts = {"roles": len(record.roles), "instructions": len(record.instructions)}
-        data = {key: getattr(record, key) for key in ("config", "split", "fingerprint")}
-        trained_on.append({"model": name, **data, **counts})
+        entry = {"model": name, "config": record.config, "split": record.split, "fingerprint": record.fingerprint}
+        trained_on.append({**entry, "roles": len(record.roles), "instructions": len(record.instructions)})
     parts = tuple(trained_parts.find_parts(rows))
     contamination = Contamination(find_held_out_part(config), tuple(rows), parts, tuple(trained_on))
-    finding = contamination.describe("/".join(part for part in (config, split) if part) or "the data set")
+    where = "/".join(filter(None, (config, split))) or "the data set"
+    finding = contamination.describe(where)
     if finding is None:
         return contamination
     way_out = (
@@ -151,12 +155,10 @@ def check_contamination(
 def _read_manifests(source: ModelSource, *, strict: bool) -> dict[str, TrainedOn]:
     """Read the manifests of an adapter and of its base, by model."""
     records: dict[str, TrainedOn] = {}
-    for name in (source.adapter, source.base):
-        if name is None:
-            continue
+    for name in filter(None, (source.adapter, source.base)):
         try:
-            read = (read_manifest(path) for path in find_manifests(name))
-            record = next((item for item in read if item is not None), None)
+            manifests = map(read_manifest, find_manifests(name))
+            record = next(filter(None, manifests), None)
         except DataError as error:
             if strict:
                 raise DataError(f"refused, as asked by strict: {error}") from error
@@ -171,7 +173,8 @@ def _read_manifests(source: ModelSource, *, strict: bool) -> dict[str, TrainedOn
 
 def _describe_training(entry: dict[str, Any]) -> str:
     """Name the data that a model was trained on, by its manifest."""
-    data = "/".join(str(entry[key]) for key in ("config", "split") if entry.get(key)) or "other data"
+    parts = [str(entry[key]) for key in ("config", "split") if entry.get(key)]
+    data = "/".join(parts) or "other data"
     return f"{entry.get('model')} was tuned on {data}"
 
 
@@ -198,23 +201,25 @@ def find_contamination(
     for row, answer in zip(rows, matching.answers, strict=True):
         if answer is not None:
             file = predictions.find_file(answer)
-            answered[None if file is None else file.path].append(row)
+            path = None if file is None else file.path
+            answered[path].append(row)
     pairs: list[tuple[Row, frozenset[Part]]] = []
     trained_on: list[dict[str, Any]] = []
     for file in predictions.files:
-        entry = (file.meta or {}).get("contamination")
-        if entry is not None:
-            trained_parts, entries = _read_sidecar_entry(entry, get_sidecar_path(file.path))
-            config = config or str((file.meta or {}).get("config"))
-            rows_here = answered.pop(file.path, [])
-            pairs += zip(rows_here, trained_parts.find_parts(rows_here), strict=True)
-            trained_on += [entry for entry in entries if entry not in trained_on]
+        meta = file.meta or {}
+        entry = meta.get("contamination")
+        if entry is None:
+            continue
+        trained_parts, trainings = _read_sidecar_entry(entry, get_sidecar_path(file.path))
+        config = config or str(meta.get("config"))
+        file_rows = answered.pop(file.path, [])
+        pairs += zip(file_rows, trained_parts.find_parts(file_rows), strict=True)
+        trained_on += [training for training in trainings if training not in trained_on]
     if not pairs:
         return None
-    known_rows, parts = zip(*pairs, strict=True)
-    return Contamination(
-        find_held_out_part(config), known_rows, parts, tuple(trained_on), sum(map(len, answered.values()))
-    )
+    checked_rows, parts = zip(*pairs, strict=True)
+    unknown = sum(map(len, answered.values()))
+    return Contamination(find_held_out_part(config), checked_rows, parts, tuple(trained_on), unknown)
 
 
 def _read_sidecar_entry(entry: Any, sidecar: Path) -> tuple[TrainedOn, list[dict[str, Any]]]:

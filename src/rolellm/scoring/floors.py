@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from statistics import fmean
-from typing import Final
+from typing import Final, NamedTuple
 
 from rolellm.core.errors import MissingExtraError
 from rolellm.core.records import Row
@@ -50,8 +50,24 @@ _ABSENT: Final = {
 _LEAST: Final = 0.5
 
 
-#: Name (see `KINDS`) to row scores, of which a row without such a reply has none; and why any are absent.
-Markers = tuple[Mapping[str, Sequence[RowScore]], Mapping[str, str]]
+#: A language and a role; `None` for any role.
+_Voice = tuple[str, str | None]
+#: The replies to each question.
+_Replies = defaultdict[str, list[str]]
+#: A row and a reply to score on it.
+RowReply = tuple[Row, str]
+
+
+class Markers(NamedTuple):
+    """What a score is read between.
+
+    Attributes:
+        scores: Name (see `KINDS`) to row scores, of which a row without such a reply has none.
+        reasons: Why any are absent.
+    """
+
+    scores: Mapping[str, Sequence[RowScore]]
+    reasons: Mapping[str, str]
 
 
 def score_markers(
@@ -66,33 +82,38 @@ def score_markers(
         training: Training rows; may be empty.
     """
     rows = [row for row in every if row.id in scored]
-    why = dict(_ABSENT)
-    pairs: dict[str, list[tuple[Row, str]]] = {OTHER_ROLE: list(_pick_other_roles(rows, (*every, *training)))}
+    reasons = dict(_ABSENT)
+    nearest: Sequence[RowReply] = ()
     try:
-        pairs[NEAREST] = list(_pick_nearest(rows, training)) if training else []
+        nearest = list(_pick_nearest(rows, training))
     except MissingExtraError as error:
-        pairs[NEAREST] = []
-        why[NEAREST] = str(error)
-    pairs[QUESTION] = [(row, row.question) for row in rows if row.question.strip()]
-    pairs[ROLEGPT] = [(row, row.rolegpt) for row in rows if row.rolegpt is not None]
-    pairs[REFERENCE] = list(_draw_references(rows))
-    scores = {name: score_replies(replies, options, f"scoring {name}") for name, replies in pairs.items()}
-    return scores, why
+        reasons[NEAREST] = str(error)
+    replies = {
+        OTHER_ROLE: list(_pick_other_roles(rows, (*every, *training))),
+        NEAREST: nearest,
+        QUESTION: [(row, row.question) for row in rows if row.question.strip()],
+        ROLEGPT: [(row, row.rolegpt) for row in rows if row.rolegpt is not None],
+        REFERENCE: list(_draw_references(rows)),
+    }
+    scores = {name: score_replies(replies[name], options, f"scoring {name}") for name in KINDS}
+    return Markers(scores, reasons)
 
 
-def _pick_other_roles(rows: Sequence[Row], among: Sequence[Row]) -> Iterator[tuple[Row, str]]:
+def _pick_other_roles(rows: Sequence[Row], among: Sequence[Row]) -> Iterator[RowReply]:
     """A reply that another role gives to the same question, drawn by the row's id."""
-    spoken: dict[tuple[str, str], list[tuple[str, str]]] = defaultdict(list)
+    rows_by_question = defaultdict(list)
     for row in among:
-        spoken[row.language, fold(row.question)] += [(row.role, text) for text in row.references]
+        rows_by_question[row.language, fold(row.question)].append(row)
     for row in rows:
-        replies = spoken[row.language, fold(row.question)]
-        texts = [text for role, text in replies if role != row.role]
+        texts: list[str] = []
+        for answered in rows_by_question[row.language, fold(row.question)]:
+            if answered.role != row.role:
+                texts += answered.references
         if texts:
             yield row, random.Random(row.id).choice(texts)
 
 
-def _pick_nearest(rows: Sequence[Row], training: Sequence[Row]) -> Iterator[tuple[Row, str]]:
+def _pick_nearest(rows: Sequence[Row], training: Sequence[Row]) -> Iterator[RowReply]:
     """A reply to the training question that is nearest by BM25: the role's own where it is trained on, else any role's.
 
     Raises:
@@ -100,28 +121,30 @@ def _pick_nearest(rows: Sequence[Row], training: Sequence[Row]) -> Iterator[tupl
     """
     from rolellm.models.prompts.retrieval import TextIndex
 
-    # By language and role; `None` for any role.
-    replies: dict[tuple[str, str | None], dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
+    if not training:
+        return
+    replies: defaultdict[_Voice, _Replies] = defaultdict(lambda: defaultdict(list))
     for row in training:
         question = fold(row.question)
-        if row.references:
-            replies[row.language, row.role][question] += row.references
-            replies[row.language, None][question] += row.references
-    indices: dict[tuple[str, str | None], TextIndex] = {}
+        for role in (row.role, None):
+            if row.references:
+                replies[row.language, role][question] += row.references
+    indices: dict[_Voice, TextIndex] = {}
     for row in rows:
-        key: tuple[str, str | None] = (row.language, row.role)
-        if key not in replies:
-            key = (row.language, None)
-        if key not in replies:
+        voice: _Voice = (row.language, row.role)
+        if voice not in replies:
+            voice = (row.language, None)
+        if voice not in replies:
             continue
-        questions = list(replies[key])
-        if key not in indices:
-            indices[key] = TextIndex(questions, row.language, extra="llm")
-        (nearest,) = indices[key].rank(row.question, 1)
-        yield row, random.Random(row.id).choice(replies[key][questions[nearest]])
+        questions = list(replies[voice])
+        if voice not in indices:
+            indices[voice] = TextIndex(questions, row.language, extra="llm")
+        (nearest,) = indices[voice].rank(row.question, 1)
+        texts = replies[voice][questions[nearest]]
+        yield row, random.Random(row.id).choice(texts)
 
 
-def _draw_references(rows: Sequence[Row]) -> Iterator[tuple[Row, str]]:
+def _draw_references(rows: Sequence[Row]) -> Iterator[RowReply]:
     """A reference drawn by the row's id, and the row with the other ones; a role-free answer is none of them."""
     for row in rows:
         texts = list(dict.fromkeys(row.references))
@@ -138,44 +161,49 @@ def add_scale(report: ScoreReport, scored: Markers) -> ScoreReport:
         report: With its row scores.
         scored: Of these rows or more.
     """
-    scored_replies, reasons = scored
     values = {(score.id, score.metric): score for score in report.scores}
-    scores_by_marker: dict[str, list[RowScore]] = {}
+    shared: dict[str, list[RowScore]] = {}
     markers: dict[str, ScaleMarker] = {}
-    for name, scores in scored_replies.items():
-        shared = [score for score in scores if (score.id, score.metric) in values]
-        scores_by_marker[name] = shared
-        if shared:
-            markers[name] = ScaleMarker(KINDS[name], summarize_scores(shared))
-    notes = [f"No {KINDS[name]} “{name}”: {reason}" for name, reason in reasons.items() if name not in markers]
+    for name, scores in scored.scores.items():
+        shared[name] = [score for score in scores if (score.id, score.metric) in values]
+        if shared[name]:
+            markers[name] = ScaleMarker(KINDS[name], summarize_scores(shared[name]))
+    notes = []
+    for name, reason in scored.reasons.items():
+        if name not in markers:
+            notes.append(f"No {KINDS[name]} “{name}”: {reason}")
     positions: dict[str, ScalePosition | None] = {}
     for metric in METRICS:
-        positions[metric] = _locate_model(metric, values, scores_by_marker)
+        positions[metric] = _locate_model(metric, report.scores, shared)
     scale = ScoreScale(markers, positions, tuple(notes))
     return replace(report, scale=scale)
 
 
 def _locate_model(
-    metric: Metric, values: Mapping[tuple[str, Metric], RowScore], scores_by_marker: Mapping[str, Sequence[RowScore]]
+    metric: Metric, scores: Sequence[RowScore], scores_by_marker: Mapping[str, Sequence[RowScore]]
 ) -> ScalePosition | None:
     """Locate the model between the highest floor and the reference, on the rows that have all three."""
-    scored = {row: score for (row, of), score in values.items() if of == metric}
-    by_name: dict[str, dict[str, RowScore]] = {}
-    for name, scores in scores_by_marker.items():
-        by_name[name] = {score.id: score for score in scores if score.metric == metric}
-    reference = by_name.get(REFERENCE, {})
+    own = _index_scores(metric, scores)
+    by_marker = {name: _index_scores(metric, scores_by_marker[name]) for name in scores_by_marker}
+    reference = by_marker[REFERENCE]
     floors: dict[str, list[str]] = {}
-    for name in by_name:
-        shared = sorted(by_name[name].keys() & reference.keys())
-        if KINDS[name] == "floor" and shared and len(shared) >= _LEAST * len(scored):
+    means: dict[str, float] = {}
+    for name, floor_scores in by_marker.items():
+        shared = sorted(floor_scores.keys() & reference.keys())
+        is_enough = shared and len(shared) >= _LEAST * len(own)
+        if KINDS[name] == "floor" and is_enough:
             floors[name] = shared
+            means[name] = fmean(floor_scores[row].value for row in shared)
     if not floors:
         return None
-    means = {name: fmean(by_name[name][row].value for row in rows) for name, rows in floors.items()}
     floor = max(means, key=lambda name: (means[name], name))
     samples = []
-    for scores_by_row in (by_name[floor], scored, reference):
+    for scores_by_row in (by_marker[floor], own, reference):
         samples.append(make_sample([scores_by_row[row] for row in floors[floor]]))
     low, model, high = samples
     test = compare_pairs(model.values, low.values, model.clusters, model.roles)
     return ScalePosition(floor, fmean(low.values), fmean(model.values), fmean(high.values), *test)
+
+
+def _index_scores(metric: Metric, scores: Sequence[RowScore]) -> dict[str, RowScore]:
+    return {score.id: score for score in scores if score.metric == metric}

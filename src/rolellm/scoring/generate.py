@@ -19,7 +19,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
-from itertools import groupby
+from itertools import groupby, starmap
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -61,6 +61,8 @@ Ask = Callable[[Row], list[dict[str, str]]]
 _JOURNAL_SUFFIX = ".llm"
 
 
+#: Tokens in one forward pass, at most.
+BATCH_TOKENS = 16_384
 #: The places of rows that go through the model together, and their ``max_new_tokens``: one for all of them, so that no
 #: row's limit depends on its neighbours.
 RowBatch = tuple[tuple[int, ...], int]
@@ -73,7 +75,7 @@ def plan_batches(
     *,
     max_new_tokens: int,
     batch_size: int,
-    batch_tokens: int | None = None,
+    batch_tokens: int = BATCH_TOKENS,
     groups: Sequence[tuple[int, Sequence[int]]] = (),
 ) -> list[RowBatch]:
     """Put rows into batches: those that share a beginning one after the other, each time the longest prompts first.
@@ -94,28 +96,36 @@ def plan_batches(
     Raises:
         ModelError: When prompts leave no room for a reply; names the rows.
     """
-    room = [max_new_tokens if context is None else min(max_new_tokens, context - length) for length in lengths]
-    full = [index for index in range(len(rows)) if room[index] < 1]
+    limits = []
+    full = []
+    for row, length in zip(rows, lengths, strict=True):
+        room = max_new_tokens if context is None else context - length
+        limits.append(min(max_new_tokens, room))
+        if room < 1:
+            full.append((row, f"{length} tokens"))
     if full:
-        names = _name([(rows[index], f"{lengths[index]} tokens") for index in full])
         raise ModelError(
             f"{len(full)} of {len(rows)} prompts leave no room for a reply in the model's context of {context} tokens: "
-            f"{names}. Use a shorter --set system_template=… or a model with a longer context, or leave these rows out"
+            f"{_name(full)}. Use a shorter --set system_template=… or a model with a longer context, or leave these "
+            "rows out"
         )
-    shared, rank = [0] * len(rows), [0] * len(rows)
+    shared = [0] * len(rows)
+    rank = [0] * len(rows)
     for number, (length, indices) in enumerate(groups):
         for index in indices:
-            shared[index], rank[index] = length, number
+            shared[index] = length
+            rank[index] = number
     batches = []
-    order = sorted(range(len(rows)), key=lambda index: (room[index], rank[index], -lengths[index], index))
-    for limit, alike in groupby(order, key=lambda index: room[index]):
+    order = sorted(range(len(rows)), key=lambda index: (limits[index], rank[index], -lengths[index], index))
+    for limit, members in groupby(order, key=limits.__getitem__):
         batch: list[int] = []
-        for index in alike:
-            tokens = _count_tokens([*batch, index], lengths, shared, rank) + limit * (len(batch) + 1)
-            if batch and (len(batch) == batch_size or (batch_tokens is not None and tokens > batch_tokens)):
+        for index in members:
+            wider = [*batch, index]
+            tokens = _count_tokens(wider, lengths, shared, rank) + limit * len(wider)
+            if batch and (len(batch) == batch_size or tokens > batch_tokens):
                 batches.append((tuple(batch), limit))
-                batch = []
-            batch.append(index)
+                wider = [index]
+            batch = wider
         batches.append((tuple(batch), limit))
     return batches
 
@@ -123,28 +133,29 @@ def plan_batches(
 def _count_tokens(batch: Sequence[int], lengths: Sequence[int], shared: Sequence[int], rank: Sequence[int]) -> int:
     """Tokens of a batch's prompts in memory: shared beginnings once, the rest padded to the longest."""
     own = max(lengths[index] - shared[index] for index in batch)
-    return own * len(batch) + sum({rank[index]: shared[index] for index in batch}.values())
+    shared_by_rank = {rank[index]: shared[index] for index in batch}
+    return own * len(batch) + sum(shared_by_rank.values())
 
 
 def _name(noted: Sequence[tuple[Row, str]]) -> str:
-    return join_names([f"{row.id} ({row.role}, {note})" for row, note in noted], _NAMED)
+    names = [f"{row.id} ({row.role}, {note})" for row, note in noted]
+    return join_names(names, _NAMED)
 
 
-def check_vocabulary(model: LocalModel, rows: Sequence[Row], prompts: Sequence[Sequence[int]]) -> None:
+def _check_vocabulary(model: LocalModel, rows: Sequence[Row], prompts: Sequence[Sequence[int]]) -> None:
     """Refuse prompts with tokens that the model has no embedding for.
 
     Raises:
         ModelError: Names the rows.
     """
-    vocabulary_size = model.vocabulary
     outside = []
     for row, prompt in zip(rows, prompts, strict=True):
         highest = max(prompt)
-        if highest >= vocabulary_size:
+        if highest >= model.vocabulary:
             outside.append((row, f"token {highest}"))
     if outside:
         raise ModelError(
-            f"{len(outside)} of {len(rows)} prompts have tokens outside the model's vocabulary of {vocabulary_size}: "
+            f"{len(outside)} of {len(rows)} prompts have tokens outside the model's vocabulary of {model.vocabulary}: "
             f"{_name(outside)}; does the tokenizer belong to this model?"
         )
 
@@ -155,22 +166,19 @@ def complete_settings(settings: GenerateSettings, source: ModelSource) -> Genera
     Args:
         settings: What the user asks for.
         source: The model; without a manifest that says how it was tuned, it is asked with the description.
-
-    Raises:
-        SettingsError: When ``retrieved`` is given and there is nothing to retrieve.
     """
     tuned = _read_tuned_prompt(source)
     profile: ProfileKind = settings.profile or ("retrieval" if tuned else "description")
-    if profile == "description" and settings.retrieved is not None:
-        raise SettingsError("retrieved (--set retrieved=…) needs profile retrieval (--set profile=retrieval)")
-    retrieved = settings.retrieved or int(tuned.get("retrieved", RETRIEVED))
-    return replace(settings, profile=profile, retrieved=retrieved if profile == "retrieval" else None)
+    retrieved = None
+    if profile == "retrieval":
+        retrieved = settings.retrieved or int(tuned.get("retrieved", RETRIEVED))
+    return replace(settings, profile=profile, retrieved=retrieved)
 
 
 def _read_tuned_prompt(source: ModelSource) -> Mapping[str, Any]:
     """The prompt section of the recipe that a model was tuned by, where it was tuned with retrieval."""
-    for name in (source.adapter, source.base):
-        for path in find_manifests(name) if name is not None else ():
+    for name in filter(None, (source.adapter, source.base)):
+        for path in find_manifests(name):
             try:
                 content = read_json(path)
             except DataError:
@@ -232,7 +240,7 @@ def check_model(settings: GenerateSettings) -> tuple[ModelSource, GenerateSettin
 
     Raises:
         ModelError: When the model is not there.
-        SettingsError: When no model is named, the system template is not there, or settings contradict each other.
+        SettingsError: When no model is named, or the system template is not there.
         MissingExtraError: Without torch or transformers.
     """
     if not settings.model:
@@ -276,8 +284,9 @@ def generate(model: Any, dataset: Any, *, llm: Any = None, out: str | Path | Non
     rows = read_dataset_rows(dataset, needed=("role", "question"))
     name = "" if model is None else str(getattr(model, "model_dir", model))
     settings = read(GenerateSettings, {**get_provenance(dataset), **decoding, "model": name})
+    file_name = "predictions.jsonl" if out is None else Path(out).name
     with use_working_folder("generate", None if out is None else Path(out).parent) as folder:
-        path = folder / ("predictions.jsonl" if out is None else Path(out).name)
+        path = folder / file_name
         with explain_interrupt(path, f"the same call with out={str(path)!r}"):
             answer_rows(rows, path, settings, llm)
     return _add_predictions(dataset, rows, path)
@@ -292,7 +301,8 @@ def _add_predictions(dataset: Any, rows: Sequence[Row], path: Path) -> Any:
     for name in ("prediction", "finish"):
         if name in table.column_names:
             table = table.remove_columns(name)
-        table = table.add_column(name, [lines.get(row.id, {}).get(name) for row in rows], feature=Value("string"))
+        values = [lines.get(row.id, {}).get(name) for row in rows]
+        table = table.add_column(name, values, feature=Value("string"))
     return note_generation(table, read_json(get_sidecar_path(path)))
 
 
@@ -329,7 +339,9 @@ class GenerateResult(Result):
     @property
     def tokens_per_second(self) -> float | None:
         """The rate of this run; ``None`` where nothing was generated."""
-        return round(self.new_tokens / self.seconds, 1) if self.generated and self.seconds else None
+        if not self.generated or not self.seconds:
+            return None
+        return round(self.new_tokens / self.seconds, 1)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the counts and the rate as one JSON object."""
@@ -345,10 +357,9 @@ class GenerateResult(Result):
     def remarks(self) -> Sequence[str]:
         """Say how many predictions there are, and how they ended."""
         speed = f" ({self.tokens_per_second:,.0f} tokens/s)" if self.tokens_per_second else ""
-        return (
-            f"{self.rows} predictions in {self.out}, {self.generated} of them new{speed}: {self.stop} complete, "
-            f"{self.length} truncated at the token limit, {self.empty} empty.",
-        )
+        counts = f"{self.rows} predictions in {self.out}, {self.generated} of them new{speed}"
+        ends = f"{self.stop} complete, {self.length} truncated at the token limit, {self.empty} empty"
+        return (f"{counts}: {ends}.",)
 
     @property
     def continues_with(self) -> Sequence[str]:
@@ -392,10 +403,13 @@ def answer_rows(rows: Sequence[Row], out: str | Path, settings: GenerateSettings
         raise SettingsError(f"{out} is a directory; predictions go into a file, such as {out / 'predictions.jsonl'}")
     if not rows:
         raise DataError("there are no rows to answer")
-    repeated = [name for name, count in Counter(row.id for row in rows).items() if count > 1]
+    counts = Counter(row.id for row in rows)
+    repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
         raise DataError(f"{len(repeated)} ids are on more than one row: {join_names(repeated, _NAMED)}")
-    return _generate_locally(rows, out, settings) if llm is None else _ask(rows, out, settings, llm)
+    if llm is None:
+        return _generate_locally(rows, out, settings)
+    return _ask(rows, out, settings, llm)
 
 
 def _lock_predictions(out: Path) -> Any:
@@ -408,49 +422,58 @@ def _generate_locally(rows: Sequence[Row], out: Path, settings: GenerateSettings
         rows, source, config=settings.config, split=settings.split, strict=settings.strict
     )
     ask, prompted = prepare_prompts(settings, rows)
-    model = LocalModel(settings.model, adapter=settings.adapter, device=settings.device, dtype=settings.dtype)
+    model = LocalModel(settings.model, adapter=settings.adapter, dtype=settings.dtype)
     # It imports torch at its head.
     from rolellm.models.prefix_generation import group_prompts
 
     with _lock_predictions(out):
         meta = _build_local_meta(model, settings, prompted, contamination, out)
+        done: dict[str, Any] = {}
         if not settings.overwrite:
             check_settings(out, meta)
-        done = {} if settings.overwrite else read_finished_lines(out, rows)
+            done = read_finished_lines(out, rows)
         encode = PromptEncoder(model.tokenizer)
         # Four bytes a token: lists of Python integers would take ten times the memory on a whole split.
         prompts = [array("i", encode(ask(row))) for row in track_progress(rows, "reading prompts", "rows")]
-        check_vocabulary(model, rows, prompts)
+        _check_vocabulary(model, rows, prompts)
         groups = group_prompts(prompts)
-        shared = {index: length for length, indices in groups for index in indices}
-        limits = {name: getattr(settings, name) for name in ("max_new_tokens", "batch_size", "batch_tokens")}
-        plan = plan_batches(rows, [len(prompt) for prompt in prompts], model.context, groups=groups, **limits)
-        work = [batch for batch in plan if any(rows[index].id not in done for index in batch[0])]
-        if work:
-            if settings.ray is None:
-                model.load()
-            check_vocabulary(model, rows, prompts)
-            # Only now is the work certain to begin, so only now may earlier predictions go.
-            if settings.overwrite:
-                out.unlink(missing_ok=True)
-        else:
+        plan = plan_batches(
+            rows,
+            [len(prompt) for prompt in prompts],
+            model.context,
+            max_new_tokens=settings.max_new_tokens,
+            batch_size=settings.batch_size,
+            groups=groups,
+        )
+        open_batches = []
+        for batch in plan:
+            if any(rows[index].id not in done for index in batch[0]):
+                open_batches.append(batch)
+        if not open_batches:
             meta = {**(read_sidecar(out) or {}), "contamination": meta["contamination"]}
+        elif settings.ray is None:
+            model.load()
+        # Only now is the work certain to begin, so only now may earlier predictions go.
+        if settings.overwrite:
+            out.unlink(missing_ok=True)
         # Only now are the files of a model from the Hub here.
         meta |= {"base": model.source.base, "parameters": model.parameters}
         write_json(get_sidecar_path(out), meta)
+        shared = {index: length for length, indices in groups for index in indices}
 
         def make_part(indices: Sequence[int], limit: int) -> _Part:
             batch = [(rows[index], prompts[index], shared[index]) for index in indices]
             return batch, replace(settings, max_new_tokens=limit)
 
-        parts = (make_part(*batch) for batch in work)
+        parts = starmap(make_part, open_batches)
         started = time.perf_counter()
         with open_bar("answering", len(rows), done=len(done), unit="rows") as bar:
             tokens = _append_answers(model, parts, settings, out, done, bar)
         seconds = time.perf_counter() - started
         finished = read_finished_lines(out, rows)
         write_jsonl(out, [finished[row.id] for row in rows])
-    result = _summarize(out, finished.values(), len(rows) - len(done), tokens, seconds, settings)
+    generated = len(rows) - len(done)
+    result = _summarize(out, finished.values(), generated, tokens, seconds, settings)
     capped = sum(len(indices) for indices, limit in plan if limit < settings.max_new_tokens)
     contaminated = None if contamination is None else contamination.to_dict()["contaminated"]
     return replace(result, capped=capped, contaminated=contaminated)
@@ -490,21 +513,14 @@ def _generate_lines(model: LocalModel, part: _Part) -> list[dict[str, Any]]:
 
 
 def _build_line(row: Row, text: str, finish: str, prompt_tokens: int, new_tokens: int) -> dict[str, Any]:
-    return {
-        "id": row.id,
-        "role": row.role,
-        "question": row.question,
-        "prediction": text,
-        "finish": finish,
-        "prompt_tokens": prompt_tokens,
-        "new_tokens": new_tokens,
-    }
+    line: dict[str, Any] = {"id": row.id, "role": row.role, "question": row.question, "prediction": text}
+    return {**line, "finish": finish, "prompt_tokens": prompt_tokens, "new_tokens": new_tokens}
 
 
 def _build_meta(settings: GenerateSettings, prompted: dict[str, Any], out: Path) -> dict[str, Any]:
     """Build the part of the sidecar that every kind of model shares."""
-    return {
-        **{name: getattr(settings, name) for name in ("adapter", "config", "split", "dataset_fingerprint")},
+    sources = {name: getattr(settings, name) for name in ("adapter", "config", "split", "dataset_fingerprint")}
+    return sources | {
         "data_dir": settings.data_dir and os.path.relpath(settings.data_dir, out.parent),
         "contamination": None,
         "base": None,
@@ -525,15 +541,17 @@ def _build_local_meta(
     contamination: Contamination | None,
     out: Path,
 ) -> dict[str, Any]:
+    contaminated = None if contamination is None else contamination.to_sidecar()
+    versions = {"rolellm": __version__, "torch": version("torch"), "transformers": version("transformers")}
     return _build_meta(settings, prompted, out) | {
         "model": settings.model,
         **model.hashes,
-        "contamination": None if contamination is None else contamination.to_sidecar(),
+        "contamination": contaminated,
         "prompt": {**model.prompt_form, **prompted},
         "dtype": model.dtype,
         "device": model.device,
         "batch_size": settings.batch_size,
-        "versions": {"rolellm": __version__, "torch": version("torch"), "transformers": version("transformers")},
+        "versions": versions,
     }
 
 
@@ -572,7 +590,8 @@ def plan_row_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[
         max_tokens=settings.max_new_tokens,
         seed=settings.seed or None,
     )
-    return [Request(convert_turns(ask(row)), sampling, tag=row.id) for row in rows], prompted
+    requests = [Request(convert_turns(ask(row)), sampling, tag=row.id) for row in rows]
+    return requests, prompted
 
 
 def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -> GenerateResult:
@@ -580,19 +599,18 @@ def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -
 
     model = LLM.of(llm)
     requests, prompted = plan_row_requests(rows, settings)
-    meta = _build_meta(settings, prompted, out) | {
-        "model": ", ".join(endpoint.name for endpoint in model.models),
-        "adapter": None,
-        "endpoints": [describe_model(endpoint) for endpoint in model.models],
-    }
-    cut: tuple[Finish, ...] = ("length",)
+    meta = _build_meta(settings, prompted, out)
+    meta["model"] = ", ".join(endpoint.name for endpoint in model.models)
+    meta["adapter"] = None
+    meta["endpoints"] = [describe_model(endpoint) for endpoint in model.models]
+    also: tuple[Finish, ...] = ("length",)
     started = time.perf_counter()
     with _lock_predictions(out):
         if not settings.overwrite:
             check_settings(out, meta)
         folder = out.with_name(out.name + _JOURNAL_SUFFIX)
         with Client(folder, model.models, model.options) as client:
-            outcomes = client.ask(requests, accept_text, label="answering", also=cut)
+            outcomes = client.ask(requests, accept_text, label="answering", also=also)
         lines = []
         failed = []
         for row, outcome in zip(rows, outcomes, strict=True):
@@ -600,15 +618,18 @@ def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -
                 failed.append(outcome)
                 continue
             reply = outcome.reply
-            line = _build_line(row, outcome.value, reply.finish, reply.usage.prompt, reply.usage.completion)
-            lines.append(line)
+            usage = reply.usage
+            lines.append(_build_line(row, outcome.value, reply.finish, usage.prompt, usage.completion))
         write_json(get_sidecar_path(out), meta)
         write_jsonl(out, lines)
     if failed:
         first = failed[0]
-        text = f"{len(failed)} of {len(rows)} rows have no prediction; the first ({first.request.tag}): {first.reason}"
+        count = f"{len(failed)} of {len(rows)} rows have no prediction"
+        text = f"{count}; the first ({first.request.tag}): {first.reason}"
         if not lines:
             raise DataError(text)
         warnings.warn(text, RoleLLMWarning, stacklevel=4)
-    tokens, seconds = client.spent.usage.completion, time.perf_counter() - started
-    return _summarize(out, lines, len(lines) - client.spent.from_journal, tokens, seconds, settings)
+    spent = client.spent
+    seconds = time.perf_counter() - started
+    generated = len(lines) - spent.from_journal
+    return _summarize(out, lines, generated, spent.usage.completion, seconds, settings)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Literal
 
 from rolellm.core.errors import PredictionError
@@ -20,6 +20,7 @@ from rolellm.scoring.predictions import Predictions
 Method = Literal["id", "exact", "trimmed"]
 _Key = tuple[Method, str, str]
 _EXAMPLES = 3
+_QUESTION_WIDTH = 40
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +42,11 @@ class MatchFinding:
     refused: bool = True
 
     def __str__(self) -> str:
-        examples = "; ".join(self.examples) + ("; …" if self.count > len(self.examples) else "")
-        return f"{self.text}; such as {examples}" if self.examples else self.text
+        if not self.examples:
+            return self.text
+        examples = "; ".join(self.examples)
+        more = "; …" if self.count > len(self.examples) else ""
+        return f"{self.text}; such as {examples}{more}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,47 +81,41 @@ def match_predictions(rows: Sequence[Row], predictions: Predictions, *, where: s
     """
     items = predictions.items
     index = _Index(rows, items)
-    matches = [index.find_answer(row) for row in rows]
-    matched_by = Counter(match[1] for match in matches if match is not None)
-    if not matched_by:
+    answers: list[int | None] = []
+    methods = Counter[Method]()
+    for row in rows:
+        match = index.find_answer(row)
+        answers.append(match and match[0])
+        if match is not None:
+            methods[match[1]] += 1
+    if not methods:
         raise PredictionError(_explain_no_match(rows, predictions, where))
-    answers = [None if match is None else match[0] for match in matches]
     used = Counter(answer for answer in answers if answer is not None)
     unmatched_rows = [number for number, answer in enumerate(answers) if answer is None]
-    unused = _sort_unused(items, answers, used, index)
-    matching = Matching(tuple(answers), dict(matched_by), tuple(unmatched_rows), tuple(unused[0]), ())
-
-    def report(kind: str, numbers: Sequence[int], text: str, *, refused: bool = True) -> MatchFinding:
-        examples = [f"{predictions.locate(number)}: {describe_item(items[number])}" for number in numbers[:_EXAMPLES]]
-        return MatchFinding(kind, len(numbers), f"{text}: {len(numbers):,}", tuple(examples), refused)
-
-    unmatched, differing, same = unused
+    unmatched, differing, same = _sort_unused(items, answers, used, index)
     conflicts = sorted(index.conflicts & used.keys())
     empty = [number for number in sorted(used) if not items[number].prediction.strip()]
     shared = sum(count > 1 for count in used.values())
-    findings = [
-        _report_unanswered(rows, unmatched_rows, where),
-        report("unmatched_predictions", unmatched, _describe_unmatched(rows, items, unmatched, where)),
-        report(
-            "duplicates_differing",
-            differing,
-            "predictions that differ from an earlier one for the same row (the first counts)",
-        ),
-        report(
-            "id_conflicts",
-            conflicts,
-            "predictions that name a row by id but with another role or question (the id counts)",
-        ),
-        report(
-            "duplicates_same",
-            same,
-            "predictions that repeat an earlier one word for word (they count once)",
-            refused=False,
-        ),
-        report("empty", empty, "predictions that are empty and score 0", refused=False),
-        MatchFinding("shared", shared, f"predictions that answer several rows each: {shared:,}", (), False),
-    ]
-    return replace(matching, findings=tuple(finding for finding in findings if finding.count))
+    findings = [_report_unanswered(rows, unmatched_rows, where)]
+    for kind, numbers, text, is_refused in (
+        ("unmatched_predictions", unmatched, _describe_unmatched(rows, items, unmatched, where), True),
+        ("duplicates_differing", differing, _DIFFERING, True),
+        ("id_conflicts", conflicts, _CONFLICTS, True),
+        ("duplicates_same", same, "predictions that repeat an earlier one word for word (they count once)", False),
+        ("empty", empty, "predictions that are empty and score 0", False),
+    ):
+        examples = []
+        for number in numbers[:_EXAMPLES]:
+            examples.append(f"{predictions.locate(number)}: {describe_item(items[number])}")
+        count = len(numbers)
+        findings.append(MatchFinding(kind, count, f"{text}: {count:,}", tuple(examples), is_refused))
+    findings.append(MatchFinding("shared", shared, f"predictions that answer several rows each: {shared:,}", (), False))
+    present = tuple(finding for finding in findings if finding.count)
+    return Matching(tuple(answers), dict(methods), tuple(unmatched_rows), tuple(unmatched), present)
+
+
+_DIFFERING = "predictions that differ from an earlier one for the same row (the first counts)"
+_CONFLICTS = "predictions that name a row by id but with another role or question (the id counts)"
 
 
 class _Index:
@@ -157,15 +155,19 @@ class _Index:
 
 
 def _list_keys(name: str | None, role: str | None, question: str | None) -> list[_Key]:
-    keys: list[_Key] = [] if name is None else [("id", name, "")]
+    keys: list[_Key] = []
+    if name is not None:
+        keys.append(("id", name, ""))
     if role is not None and question:
         keys += [("exact", role, question), ("trimmed", role.strip(), question.strip())]
     return keys
 
 
 def _is_contradicting(item: Prediction, row: Row) -> bool:
-    role_differs = item.role is not None and item.role.strip() != row.role.strip()
-    return role_differs or (item.question is not None and item.question.strip() != row.question.strip())
+    for text, own in ((item.role, row.role), (item.question, row.question)):
+        if text is not None and text.strip() != own.strip():
+            return True
+    return False
 
 
 def _sort_unused(
@@ -190,10 +192,16 @@ def _sort_unused(
 
 
 def _describe_unmatched(rows: Sequence[Row], items: Sequence[Prediction], numbers: Sequence[int], where: str) -> str:
-    known_roles = {row.role for row in rows} | {None}
-    away = [items[number].role for number in numbers if items[number].role not in known_roles]
-    note = f"{len(away):,} by roles that are not there, as if from another config: {_list_names(set(away))}"
-    hint = f" ({note})" if away else ""
+    row_roles = {row.role for row in rows}
+    strange_roles = []
+    for number in numbers:
+        role = items[number].role
+        if role is not None and role not in row_roles:
+            strange_roles.append(role)
+    hint = ""
+    if strange_roles:
+        names = _list_names(strange_roles)
+        hint = f" ({len(strange_roles):,} by roles that are not there, as if from another config: {names})"
     return f"predictions that match no row of {where}{hint} and are not scored"
 
 
@@ -201,9 +209,8 @@ def _report_unanswered(rows: Sequence[Row], numbers: Sequence[int], where: str) 
     parts = Counter(rows[number].subset for number in numbers)
     split = ", ".join(f"{count:,} {subset}" for subset, count in sorted(parts.items()))
     text = f"rows of {where} without a prediction: {len(numbers):,} of {len(rows):,} ({split})"
-    return MatchFinding(
-        "unmatched_rows", len(numbers), text, tuple(describe_item(rows[number]) for number in numbers[:_EXAMPLES])
-    )
+    examples = [describe_item(rows[number]) for number in numbers[:_EXAMPLES]]
+    return MatchFinding("unmatched_rows", len(numbers), text, tuple(examples))
 
 
 def describe_item(item: Prediction | Row) -> str:
@@ -211,7 +218,9 @@ def describe_item(item: Prediction | Row) -> str:
     if item.role is None or item.question is None:
         return f"id {item.id!a}"
     question = " ".join(item.question.split())
-    text = f"{item.role}, “{question[:40]}{'…' if len(question) > 40 else ''}”"
+    if len(question) > _QUESTION_WIDTH:
+        question = f"{question[:_QUESTION_WIDTH]}…"
+    text = f"{item.role}, “{question}”"
     # A terminal must not obey what a model wrote, and half a surrogate pair cannot be printed.
     return "".join(character if character.isprintable() else "\ufffd" for character in text)
 
@@ -227,13 +236,18 @@ def _explain_no_match(rows: Sequence[Row], predictions: Predictions, where: str)
         made_for = "/".join(str(meta[key]) for key in ("config", "split") if key in meta)
         if made_for not in ("", where):
             lines.append(f"{file.path} was generated for {made_for}.")
-    prediction_roles, row_roles = {item.role for item in items} - {None}, {row.role for row in rows}
+    row_roles = {row.role for row in rows}
+    prediction_roles = {item.role for item in items if item.role is not None}
     if prediction_roles and not prediction_roles & row_roles:
         lines.append(f"Their roles are {_list_names(prediction_roles)}, those of the rows {_list_names(row_roles)}.")
-    name = "" if items[0].id is None else f", id {items[0].id!a}"
-    first = f"Is it another split or config? The first is {predictions.locate(0)}: {describe_item(items[0])}{name}"
-    return " ".join([*lines, f"{first}; ids of the rows look like {rows[0].id!r}."])
+    first = items[0]
+    name = "" if first.id is None else f", id {first.id!a}"
+    lines.append(
+        f"Is it another split or config? The first is {predictions.locate(0)}: {describe_item(first)}{name}; "
+        f"ids of the rows look like {rows[0].id!r}."
+    )
+    return " ".join(lines)
 
 
-def _list_names(names: Iterable[str | None]) -> str:
-    return join_names(sorted(name for name in names if name is not None))
+def _list_names(names: Iterable[str]) -> str:
+    return join_names(sorted(set(names)))

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -21,14 +21,12 @@ from rolellm.core.records import Prediction, Row
 from rolellm.core.settings import describe_changes
 from rolellm.core.typed_json import read_as
 from rolellm.data.rolebench.source import resolve_config
-from rolellm.scoring.harness_logs import read_log_meta, read_logged
+from rolellm.scoring.harness_logs import read_logged
 from rolellm.scoring.rows import get_generation, list_columns
 
 _EXPECTED = (
     'expected {"id" or ("role" and "question"), "prediction": text} or {"role", "question", "generated": [text]}'
 )
-#: Names of a limit on new tokens, ours first, then those of lm-evaluation-harness, inspect_ai and lighteval.
-_LIMITS = ("max_new_tokens", "max_gen_toks", "max_tokens")
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,10 +76,11 @@ class Predictions:
         """
         if len(ids) != len(texts):
             raise PredictionError(f"{len(ids)} rows but {len(texts)} predictions; give one a row")
-        for number, text in enumerate(texts):
-            if not isinstance(text, str):
-                raise PredictionError(f"prediction {number} must be a text, found {type(text).__name__}: {text!r:.60}")
-        return cls(tuple(Prediction(text, id=name) for name, text in zip(ids, texts, strict=True)))
+        items = []
+        for number, (name, text) in enumerate(zip(ids, texts, strict=True)):
+            _check_text(number, text)
+            items.append(Prediction(text, id=name))
+        return cls(tuple(items))
 
     def find_file(self, index: int) -> PredictionFile | None:
         """The file that a prediction came from; ``None`` for one from memory."""
@@ -94,8 +93,11 @@ class Predictions:
 
     def map_texts(self, rows: Sequence[Row], answers: Sequence[int | None]) -> dict[str, str]:
         """Row id to the prediction that answers it, by its number; rows without one are left out."""
-        joined = zip(rows, answers, strict=True)
-        return {row.id: self.items[answer].prediction for row, answer in joined if answer is not None}
+        texts = {}
+        for row, answer in zip(rows, answers, strict=True):
+            if answer is not None:
+                texts[row.id] = self.items[answer].prediction
+        return texts
 
     def locate(self, index: int) -> str:
         """``file:line`` of a prediction, or its place in the list where it came from memory."""
@@ -140,25 +142,30 @@ def _read_file(path: Path, *, skip_bad: bool) -> tuple[list[Prediction], Predict
         if bad and not skip_bad:
             break
     bad.sort(key=lambda error: error.line or 0)
-    if bad and not skip_bad:
-        problem = f"{bad[0].problem}. --set skip_bad=true skips such lines"
-        raise PredictionError(problem, path=path, line=bad[0].line) from bad[0]
     file = PredictionFile(path, hash_file(path), len(items), read_sidecar(path), tuple(bad), several)
+    reason = ""
     if bad:
+        first = bad[0]
+        if not skip_bad:
+            problem = f"{first.problem}. --set skip_bad=true skips such lines"
+            raise PredictionError(problem, path=path, line=first.line) from first
         _set_aside(file)
+        reason = f"; all its {len(bad)} lines are bad, see {file.bad_path}"
     if not items:
-        reason = f"; all its {len(bad)} lines are bad, see {file.bad_path}" if bad else ""
         raise PredictionError(f"has no predictions{reason}", path=path)
     return items, file
 
 
 def _parse(value: Mapping[str, Any], path: Path, line: int) -> Prediction:
+    columns = {**value, "line": line}
     replies = value.get("generated")
-    first = {"prediction": replies[0]} if isinstance(replies, list) and replies else {}
+    if isinstance(replies, list) and replies:
+        columns.setdefault("prediction", replies[0])
     try:
-        prediction = read_as(Prediction, {**first, **value, "line": line}, "the prediction")
+        prediction = read_as(Prediction, columns, "the prediction")
         if prediction.id is None and None in (prediction.role, prediction.question):
-            raise DataError(f"it does not say which row it answers (keys: {', '.join(map(repr, value)) or 'none'})")
+            keys = ", ".join(map(repr, value)) or "none"
+            raise DataError(f"it does not say which row it answers (keys: {keys})")
     except DataError as error:
         raise PredictionError(f"{error.problem}; {_EXPECTED}", path=path, line=line) from error
     return prediction
@@ -170,26 +177,23 @@ def get_sidecar_path(path: Path) -> Path:
 
 
 def read_sidecar(path: Path) -> dict[str, Any] | None:
-    """Read the sidecar of a predictions file, or the results next to a harness's log; ``None`` without either.
+    """Read the sidecar of a predictions file; ``None`` where there is none.
 
     Raises:
         DataError: When it is not a JSON object.
     """
     sidecar = get_sidecar_path(path)
-    return read_json(sidecar) if sidecar.is_file() else read_log_meta(path)
+    return read_json(sidecar) if sidecar.is_file() else None
 
 
 def describe_decoding(generation: Mapping[str, Any]) -> str:
-    """Describe decoding in the same words, whichever program decoded, by what is recorded of it."""
-    decoding = generation.get("decoding")
-    if not decoding:
-        return "not recorded"
-    sampled = decoding.get("do_sample") or decoding.get("temperature")
-    words = [str(decoding.get("strategy") or ("sample" if sampled else "greedy"))]
-    more = ("num_beams", "temperature", "top_p", "top_k", "seed") if words != ["greedy"] else ()
-    words += [f"{key} {decoding[key]}" for key in (*more, "until", "stop_seqs") if decoding.get(key)]
-    limits = [decoding[key] for key in _LIMITS if decoding.get(key)]
-    words.append(f"at most {limits[0] if limits else '?'} tokens")
+    """Describe the decoding that a sidecar records."""
+    decoding = generation["decoding"]
+    words = [str(decoding.get("strategy"))]
+    for key in ("num_beams", "temperature", "top_p", "seed"):
+        if decoding.get(key):
+            words.append(f"{key} {decoding[key]}")
+    words.append(f"at most {decoding.get('max_new_tokens')} tokens")
     return ", ".join(words)
 
 
@@ -233,26 +237,35 @@ def make_predictions(source: Any, rows: Sequence[Row], *, own: bool = False) -> 
 def _read_dataset_predictions(dataset: Any, ids: Sequence[str] | None) -> Predictions:
     columns = list_columns(dataset)
     is_identified = ids is not None or "id" in columns or {"role", "question"} <= {*columns}
-    if "prediction" not in columns or not is_identified:
-        lacking = (
-            "prediction" if is_identified else "id, or role and question, which say what row each prediction answers"
-        )
-        raise SettingsError(f"the predictions lack the column {lacking}; they have: {', '.join(columns)}")
+    missing = ""
+    if not is_identified:
+        missing = "id, or role and question, which say what row each prediction answers"
+    elif "prediction" not in columns:
+        missing = "prediction"
+    if missing:
+        raise SettingsError(f"the predictions lack the column {missing}; they have: {', '.join(columns)}")
     items = []
     for number, values in enumerate(dataset):
         text = values["prediction"]
         if text is None:
             continue
-        if not isinstance(text, str):
-            raise PredictionError(f"prediction {number} must be a text, found {type(text).__name__}: {text!r:.60}")
+        _check_text(number, text)
         name = values.get("id") if ids is None else ids[number]
         items.append(Prediction(text, id=name, role=values.get("role"), question=values.get("question")))
     if not items:
         raise PredictionError("there are no predictions")
+    predictions = Predictions(tuple(items))
     meta = get_generation(dataset)
+    if meta is None:
+        return predictions
     # How they were made counts as a file's sidecar does: for the fingerprint, and for what the model was trained on.
-    files = () if meta is None else (PredictionFile(Path("predictions"), hash_predictions(items), len(items), meta),)
-    return Predictions(tuple(items), files)
+    file = PredictionFile(Path("predictions"), hash_predictions(items), len(items), meta)
+    return replace(predictions, files=(file,))
+
+
+def _check_text(number: int, text: Any) -> None:
+    if not isinstance(text, str):
+        raise PredictionError(f"prediction {number} must be a text, found {type(text).__name__}: {text!r:.60}")
 
 
 def hash_predictions(items: Sequence[Prediction]) -> str:
@@ -307,11 +320,14 @@ def complete_source(
         SettingsError: When neither names a config.
     """
     for path in files:
-        meta = (read_sidecar(path) if path.is_file() else None) or {}
-        if meta.get("config") and config in (None, meta["config"]):
-            recorded = path.parent / str(meta.get("data_dir") or "nowhere")
-            folder = data_dir or (recorded if recorded.is_dir() else None)
-            return str(meta["config"]), split or str(meta.get("split") or "test"), folder
+        meta = read_sidecar(path) or {}
+        recorded_config = meta.get("config")
+        if not recorded_config or config not in (None, recorded_config):
+            continue
+        recorded_folder = path.parent / str(meta.get("data_dir") or "nowhere")
+        if data_dir is None and recorded_folder.is_dir():
+            data_dir = recorded_folder
+        return str(recorded_config), split or str(meta.get("split") or "test"), data_dir
     return resolve_config(config, data_dir), split or "test", data_dir
 
 
@@ -326,7 +342,8 @@ def check_settings(out: Path, meta: Mapping[str, Any]) -> None:
         SettingsError: When the file is there with other settings (names them), without a sidecar, or knowing more of
             what the model was trained on.
     """
-    if not out.exists() or out.stat().st_size == 0:
+    is_begun = out.exists() and out.stat().st_size > 0
+    if not is_begun:
         return
     sidecar = get_sidecar_path(out)
     try:
@@ -339,9 +356,7 @@ def check_settings(out: Path, meta: Mapping[str, Any]) -> None:
     new = {key: item for key, item in meta.items() if key not in _MAY_CHANGE}
     differences = describe_changes(old, new)
     if differences:
-        raise SettingsError(
-            f"{out} was started with other settings: {differences}. {_WAY_OUT[0].upper()}{_WAY_OUT[1:]}"
-        )
+        raise SettingsError(f"{out} was started with other settings: {differences}; {_WAY_OUT}")
     if before.get("contamination") is not None and meta.get("contamination") is None:
         raise SettingsError(
             f"{out} was started with a manifest that says what the model was trained on, and that is missing now; "
@@ -362,9 +377,11 @@ def read_finished_lines(out: Path, rows: Sequence[Row]) -> dict[str, dict[str, A
     """
     if not out.exists():
         return {}
-    rows_by_id, lines = {row.id: row for row in rows}, {}
+    rows_by_id = {row.id: row for row in rows}
+    lines = {}
     # A line without its end was cut off; a run that continues drops it.
-    for number, raw in enumerate(out.read_bytes().split(b"\n")[:-1], start=1):
+    complete = out.read_bytes().split(b"\n")[:-1]
+    for number, raw in enumerate(complete, start=1):
         line = parse_object(raw + b"\n", out, number)
         row = rows_by_id.get(str(line.get("id")))
         if row is None:

@@ -72,4 +72,5 @@ def published_for(config: str | None, split: str | None, rows: Iterable[Row]) ->
 
 def content_hash(rows: Iterable[Row]) -> str:
     """Hash roles, questions and references, in any order of the rows."""
-    return hash_json(sorted(hash_json([row.role, row.question, *row.references]) for row in rows))
+    hashes = [hash_json([row.role, row.question, *row.references]) for row in rows]
+    return hash_json(sorted(hashes))

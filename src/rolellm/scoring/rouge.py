@@ -16,17 +16,10 @@ from __future__ import annotations
 
 import difflib
 import functools
-import math
-import multiprocessing
 import re
-import signal
-import sys
-import threading
 import unicodedata
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from concurrent.futures import ProcessPoolExecutor
 from typing import Annotated, Any, Final, NamedTuple
 
 from pydantic import Field
@@ -162,10 +155,11 @@ def resolve_tokenizer(protocol: str, language: str, tokenizer: str | None = None
 
 def _check(kind: str, value: str, valid: Iterable[str]) -> None:
     names = list(valid)
-    if value not in names:
-        near = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.5) if len(names) > 1 else []
-        hint = f". Did you mean {near[0]!r}?" if near else ""
-        raise SettingsError(f"unknown {kind}: {value!r}; valid: {', '.join(map(repr, names))}{hint}")
+    if value in names:
+        return
+    close = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.5)
+    hint = f". Did you mean {close[0]!r}?" if close else ""
+    raise SettingsError(f"unknown {kind}: {value!r}; valid: {', '.join(map(repr, names))}{hint}")
 
 
 @functools.cache
@@ -210,42 +204,6 @@ def tokenize_characters(text: str) -> list[str]:
     return _CHARACTERS.findall(unicodedata.normalize("NFKC", text).lower())
 
 
-#: Chunks are long enough to be worth the message that hands them out, and many enough to be shared evenly.
-_CHUNKS_A_PROCESS = 32
-_SHORTEST_CHUNK, _LONGEST_CHUNK = 64, 1024
-
-
-def map_rows(
-    work: Callable[[Any, Any], Any], first: Sequence[Any], second: Sequence[Any], *, processes: int
-) -> Iterator[Any]:
-    """Yield what ``work`` makes of each row, in order, as the iterator is read.
-
-    Args:
-        work: Takes a value of both columns; must be picklable for several processes, as must its result.
-        first: A column.
-        second: A column of the same length.
-        processes: How many processes work; with one, or few rows, it is this one.
-    """
-    size = min(max(len(first) // (processes * _CHUNKS_A_PROCESS), _SHORTEST_CHUNK), _LONGEST_CHUNK)
-    if processes == 1 or len(first) <= size:
-        yield from map(work, first, second)
-        return
-    # A fork takes milliseconds, but a lock that another thread holds would stay shut in the child for ever.
-    method = "fork" if sys.platform == "linux" and threading.active_count() == 1 else "spawn"
-    # Ctrl-C reaches helpers too; only the process that started them is to answer it.
-    ignore = (signal.SIGINT, signal.SIG_IGN)
-    workers = min(processes, math.ceil(len(first) / size))
-    pool = ProcessPoolExecutor(workers, multiprocessing.get_context(method), initializer=signal.signal, initargs=ignore)
-    try:
-        with warnings.catch_warnings():
-            # Python 3.12 warns of native threads too (numpy's); those libraries prepare for a fork by themselves.
-            warnings.filterwarnings("ignore", category=DeprecationWarning, message=".*multi-threaded.*fork")
-            shared = pool.map(work, first, second, chunksize=size)
-        yield from shared
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 _References = list[Annotated[list[str], Field(min_length=1)]]
 
 
@@ -272,7 +230,6 @@ def rouge_l(
     language: str = "en",
     protocol: str = "rouge-score",
     tokenizer: str | None = None,
-    processes: int = 1,
 ) -> list[RougeScore]:
     """Score each prediction against its references by Rouge-L.
 
@@ -286,7 +243,6 @@ def rouge_l(
         protocol: ``rouge-score`` (choose the reference of highest F1) or ``paper`` (of highest recall); see the module.
         tokenizer: A name out of :data:`~rolellm.scoring.rouge.TOKENIZERS`; None takes the protocol's default
             for the language.
-        processes: How many processes share the rows. The scores are the same.
 
     Returns:
         One score a row, in order.
@@ -294,53 +250,42 @@ def rouge_l(
     Raises:
         DataError: (a ``ValueError``) When the numbers of rows differ, a row has no reference, or something is not a
             text; names the row, counted from 0.
-        SettingsError: (a ``ValueError``) On an unknown protocol, language or tokenizer, or less than one process.
+        SettingsError: (a ``ValueError``) On an unknown protocol, language or tokenizer.
 
     >>> rouge_l(["the raven sits still"], [["a raven", "the raven never sits"]])
     [RougeScore(precision=0.75, recall=0.75, f1=0.75, reference=1)]
     """
     name = resolve_tokenizer(protocol, language, tokenizer)
-    return list(iter_rouge_l(predictions, references, protocol, name, processes))
+    return list(iter_rouge_l(predictions, references, protocol, name))
 
 
 def iter_rouge_l(
-    predictions: Iterable[str], references: Iterable[str | Sequence[str]], protocol: str, tokenizer: str, processes: int
+    predictions: Iterable[str], references: Iterable[str | Sequence[str]], protocol: str, tokenizer: str
 ) -> Iterator[RougeScore]:
     """Like :func:`rouge_l`, but hands out the scores as they are ready, for instance to a progress bar.
 
     All input is checked before this returns; ``tokenizer`` is what `resolve_tokenizer` returned.
     """
-    if not isinstance(processes, int) or processes < 1:
-        raise SettingsError(f"processes must be a whole number of at least 1, found {processes!r}")
     texts = read_as(list[str], _make_list(predictions), "the list of predictions")
-    reference_rows = _make_list(references)
-    rows = (
-        [[reference] if isinstance(reference, str) else reference for reference in reference_rows]
-        if isinstance(reference_rows, list)
-        else reference_rows
-    )
-    lists = read_as(_References, rows, "the list of references")
+    lists = _make_list(references)
+    if isinstance(lists, list):
+        lists = [[reference] if isinstance(reference, str) else reference for reference in lists]
+    lists = read_as(_References, lists, "the list of references")
     if len(texts) != len(lists):
         raise DataError(f"{len(texts)} predictions but {len(lists)} rows of references: one row for each")
-    if tokenizer == "jieba":
-        # Loaded before the work is shared out, so that forked processes share the dictionary.
-        get_tokenizer(tokenizer)
-    return map_rows(functools.partial(_score_row, protocol, tokenizer), texts, lists, processes=processes)
+    if protocol == "paper":
+        space = " ".join if tokenizer == "spaced-characters" else str
+        choose: Callable[[str, Sequence[str]], RougeScore] = functools.partial(_choose_by_recall, space)
+    else:
+        choose = functools.partial(_choose_by_f1, get_tokenizer(tokenizer))
+    return map(choose, texts, lists)
 
 
 def _make_list(values: object) -> Any:
     return values if isinstance(values, str | bytes) or not isinstance(values, Iterable) else list(values)
 
 
-def _score_row(protocol: str, tokenizer: str, prediction: str, references: Sequence[str]) -> RougeScore:
-    """Score a checked row. At module level, so that it can be sent to another process."""
-    if protocol == "paper":
-        space = " ".join if tokenizer == "spaced-characters" else str
-        return _choose_by_recall(space(prediction), [space(reference) for reference in references])
-    return _choose_by_f1(prediction, references, get_tokenizer(tokenizer))
-
-
-def _choose_by_f1(prediction: str, references: Sequence[str], tokenize: Tokenize) -> RougeScore:
+def _choose_by_f1(tokenize: Tokenize, prediction: str, references: Sequence[str]) -> RougeScore:
     """Highest F1; the operations and their order are ``rouge_score``'s, so that the last bit agrees."""
     predicted = tokenize(prediction)
     best = RougeScore(0.0, 0.0, 0.0, 0)
@@ -349,7 +294,8 @@ def _choose_by_f1(prediction: str, references: Sequence[str], tokenize: Tokenize
         # rapidfuzz compares tokens by their 64-bit hashes: fast, and a collision is not to be expected.
         length = LCSseq.similarity(predicted, expected)
         if length:
-            precision, recall = length / len(predicted), length / len(expected)
+            precision = length / len(predicted)
+            recall = length / len(expected)
             f1 = 2 * precision * recall / (precision + recall)
             if f1 > best.f1:
                 best = RougeScore(precision, recall, f1, index)
@@ -361,12 +307,12 @@ def _split_sentences(text: str) -> Sentences:
     return [piece.split() or [""] for piece in text.split(".") if piece]
 
 
-def _choose_by_recall(prediction: str, references: Sequence[str]) -> RougeScore:
-    hypothesis = _split_sentences(prediction)
+def _choose_by_recall(space: Callable[[str], str], prediction: str, references: Sequence[str]) -> RougeScore:
+    hypothesis = _split_sentences(space(prediction))
     words: set[str] = set().union(*hypothesis)
     best = RougeScore(0.0, 0.0, 0.0, 0)
     for index, reference in enumerate(references):
-        sentences = _split_sentences(reference)
+        sentences = _split_sentences(space(reference))
         expected: set[str] = set().union(*sentences)
         common = words & expected
         # The union holds common words only: a reference that cannot exceed the best so far needs no walk.
@@ -377,5 +323,6 @@ def _choose_by_recall(prediction: str, references: Sequence[str]) -> RougeScore:
         if recall > best.recall:
             precision = overlap / len(words)
             # The small term is the package's guard against division by zero.
-            best = RougeScore(precision, recall, 2.0 * ((precision * recall) / (precision + recall + 1e-8)), index)
+            f1 = 2.0 * ((precision * recall) / (precision + recall + 1e-8))
+            best = RougeScore(precision, recall, f1, index)
     return best

@@ -43,25 +43,33 @@ def read_dataset_rows(
     columns = list_columns(dataset)
     missing = [name for name in needed if name not in columns]
     if missing and columns:
-        raise SettingsError(
-            f"the dataset lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}; it has: {', '.join(columns)}"
-        )
+        noun = "column" if len(missing) == 1 else "columns"
+        raise SettingsError(f"the dataset lacks the {noun} {', '.join(missing)}; it has: {', '.join(columns)}")
     rows = [_read_row(number, values) for number, values in enumerate(dataset)]
-    role_names = {row.role for row in rows}
-    named = {name: find_name(name, sorted(role_names)) for name in roles}
-    for name, match in named.items():
-        if match is None:
-            near = get_close_matches(name, role_names, n=3, cutoff=0.4) or sorted(role_names)[:5]
-            raise SettingsError(
-                f"no role {name!r} among the {len(role_names)} of this split; nearest: {', '.join(near)}"
-            )
-    matching_rows = [row for row in rows if subset in (None, row.subset)]
+    selected = rows
     if roles:
-        matching_rows = [row for row in matching_rows if row.role in named.values()]
-    chosen = [matching_rows[index] for index in draw_rows(matching_rows, limit)]
-    if not chosen:
+        role_names = _find_roles(roles, {row.role for row in rows})
+        selected = [row for row in selected if row.role in role_names]
+    if subset is not None:
+        selected = [row for row in selected if row.subset == subset]
+    drawn = [selected[index] for index in draw_rows(selected, limit)]
+    if not drawn:
         raise DataError(f"no row of {len(rows)} matches the role, subset and limit" if rows else "there are no rows")
-    return chosen
+    return drawn
+
+
+def _find_roles(names: Iterable[str], candidates: set[str]) -> set[str]:
+    """Find roles by name, case, accents and punctuation aside."""
+    roles = set()
+    for name in names:
+        match = find_name(name, sorted(candidates))
+        if match is None:
+            near = get_close_matches(name, candidates, n=3, cutoff=0.4) or sorted(candidates)[:5]
+            raise SettingsError(
+                f"no role {name!r} among the {len(candidates)} of this split; nearest: {', '.join(near)}"
+            )
+        roles.add(match)
+    return roles
 
 
 def draw_rows(rows: Sequence[Row], limit: int | None) -> list[int]:
@@ -88,13 +96,14 @@ def list_columns(dataset: Any) -> list[str]:
 
 
 def _read_row(number: int, values: Mapping[str, Any]) -> Row:
-    values_present = {name: value for name, value in values.items() if value is not None}
-    references = values_present.get("references", ())
-    references = [references] if isinstance(references, str) else list(references)
-    question = values_present.get("question", "")
-    text = "".join(str(item) for item in (question, *references))
-    defaults = {"id": f"row-{number}", "role": "", "language": "zh" if HAN.search(text) else "en", "subset": "general"}
-    return read_as(Row, {**defaults, **values_present, "question": question, "references": references}, f"row {number}")
+    columns = {name: value for name, value in values.items() if value is not None}
+    references = columns.get("references", ())
+    columns["references"] = [references] if isinstance(references, str) else list(references)
+    columns.setdefault("question", "")
+    text = "".join(map(str, (columns["question"], *columns["references"])))
+    language = "zh" if HAN.search(text) else "en"
+    defaults = {"id": f"row-{number}", "role": "", "language": language, "subset": "general"}
+    return read_as(Row, {**defaults, **columns}, f"row {number}")
 
 
 def get_provenance(dataset: Any) -> dict[str, str]:
@@ -102,8 +111,10 @@ def get_provenance(dataset: Any) -> dict[str, str]:
     info = getattr(dataset, "info", None)
     if info is None or getattr(info, "dataset_name", None) != "rolebench":
         return {}
-    provenance = {"config": info.config_name, "split": None if dataset.split is None else str(dataset.split)}
-    return {name: value for name, value in provenance.items() if value}
+    provenance = {"config": info.config_name}
+    if dataset.split is not None:
+        provenance["split"] = str(dataset.split)
+    return provenance
 
 
 def note_generation(dataset: Any, meta: Mapping[str, Any]) -> Any:

@@ -12,6 +12,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 from rolellm.core.errors import DataError, PredictionError, RoleLLMError, SettingsError
@@ -46,7 +47,7 @@ from rolellm.version import __version__
 
 VALUE_FIELD = {"rouge-score": "f1", "paper": "recall"}
 #: What a sidecar tells and no score depends on.
-_TOLD = ("contamination", "base", "parameters", "date")
+_UNSCORED = ("contamination", "base", "parameters", "date")
 
 
 def build_fingerprint(
@@ -63,15 +64,16 @@ def build_fingerprint(
     from rolellm.data.rolebench.source import find_own_manifest
 
     value = VALUE_FIELD[options.protocol]
-    dataset: dict[str, Any] = {"config": options.config, "split": options.split, "rows": len(rows)}
-    dataset["fingerprint"] = options.dataset_fingerprint or hash_rows(rows)
+    fingerprint = options.dataset_fingerprint or hash_rows(rows)
+    dataset = {"config": options.config, "split": options.split, "rows": len(rows), "fingerprint": fingerprint}
     if options.config and find_own_manifest(options.data_dir):
         dataset["own"] = True
     files = []
     for file in predictions.files:
         # What is known of the model's training, its size and the date change no score, and are told next to it.
-        generation = file.meta and {key: item for key, item in file.meta.items() if key not in _TOLD}
+        generation = file.meta and {key: item for key, item in file.meta.items() if key not in _UNSCORED}
         files.append({"sha256": file.sha256, "generation": generation})
+    versions = {name: version(name) for name in ("rapidfuzz", "rjieba", "numpy")}
     recipe: dict[str, Any] = {
         "protocol": options.protocol,
         "value": value,
@@ -82,7 +84,7 @@ def build_fingerprint(
         "interval": {"method": "Student's t, cluster jackknife over questions", "level": LEVEL},
         "dataset": dataset,
         "predictions": files or [{"sha256": hash_predictions(predictions.items), "generation": None}],
-        "versions": {"rolellm": __version__} | {name: version(name) for name in ("rapidfuzz", "rjieba", "numpy")},
+        "versions": {"rolellm": __version__, **versions},
     }
     digest = hash_json(recipe)
     # Only now, so that a file may be renamed and its scores keep their hash.
@@ -93,16 +95,21 @@ def build_fingerprint(
 
 def hash_rows(rows: Sequence[Row]) -> str:
     """A content hash of rows, for rows that come without the fingerprint of a data set."""
-    return hash_json([hash_json([row.id, row.role, row.question, *row.references, row.raw_reference]) for row in rows])
+    hashes = []
+    for row in rows:
+        hashes.append(hash_json([row.id, row.role, row.question, *row.references, row.raw_reference]))
+    return hash_json(hashes)
 
 
 def _find_sidecar_conflicts(predictions: Predictions, options: ScoreOptions) -> Iterator[MatchFinding]:
     """Find sidecars of another config, split or state of the data than is scored."""
     for file in predictions.files:
+        meta = file.meta or {}
         differing = []
         for key in ("config", "split", "dataset_fingerprint"):
-            expected, recorded = getattr(options, key), (file.meta or {}).get(key)
-            if expected is not None and recorded not in (None, expected):
+            expected = getattr(options, key)
+            recorded = meta.get(key)
+            if None not in (expected, recorded) and recorded != expected:
                 differing.append(f"{key} {recorded}, not {expected}")
         if differing:
             text = f"{file.path} was generated for another part or state of the data: {', '.join(differing)}"
@@ -156,9 +163,10 @@ def score(
         chosen, table = _load_answered_rows(files, chosen)
     rows = _read_references(predictions, table)
     provenance = get_provenance(table)
-    config, split = (getattr(chosen, name) or provenance.get(name) for name in ("config", "split"))
+    config = chosen.config or provenance.get("config")
+    split = chosen.split or provenance.get("split")
     chosen = replace(chosen, config=config, split=split)
-    answers = make_predictions(predictions, rows, own=table is predictions) if files is None else files
+    answers = files or make_predictions(predictions, rows, own=table is predictions)
     report = score_rows(rows, answers, chosen)
     if not floors:
         return report
@@ -168,8 +176,8 @@ def score(
     if training is None and is_release:
         training = load_training_rows(chosen)
     training_rows = read_dataset_rows(training) if training else []
-    scored = {item.id for item in report.scores}
-    return add_scale(report, score_markers(rows, scored, chosen, training_rows))
+    scored_ids = {item.id for item in report.scores}
+    return add_scale(report, score_markers(rows, scored_ids, chosen, training_rows))
 
 
 def _load_answered_rows(files: Predictions, options: ScoreOptions) -> tuple[ScoreOptions, Any]:
@@ -187,9 +195,7 @@ def _read_references(predictions: Any, table: Any) -> list[Row]:
     """Read the rows with references that predictions answer."""
     if isinstance(predictions, Sequence) and not predictions:
         raise DataError("no predictions to score")
-    has_columns = any(hasattr(predictions, name) for name in ("column_names", "columns"))
-    is_table = isinstance(predictions, Mapping) or has_columns
-    if table is predictions and not is_table and not any(isinstance(item, Mapping) for item in predictions):
+    if table is predictions and isinstance(predictions, list | tuple) and not isinstance(predictions[0], Mapping):
         raise SettingsError("texts alone cannot be scored; pass the rows that they answer as dataset=…")
     rows = read_dataset_rows(table, needed=("references",))
     for number, row in enumerate(rows):
@@ -237,29 +243,27 @@ def score_rows(
     if options.strict and refused:
         raise PredictionError("refused, as asked by strict: " + "; ".join(refused))
     tokenizers = _choose_tokenizers(rows, options)
-    scores = tuple(_score_jobs(list(_list_jobs(rows, predictions, matching, options)), tokenizers, options, label))
+    jobs = list(_list_jobs(rows, predictions, matching, options))
+    scores = tuple(_score_jobs(jobs, tokenizers, options, label))
     clean = None
-    if contamination and contamination.contaminated:
+    trained_on = None
+    if contamination:
+        trained_on = {**contamination.to_dict(), "unknown": contamination.unknown}
         contaminated_ids = {row.id for row in contamination.contaminated}
         clean_ids = {row.id for row in contamination.rows} - contaminated_ids
-        clean = summarize_scores(score for score in scores if score.id in clean_ids)
-    by_subset: dict[str, dict[str, int]] = {}
-    for subset in sorted({row.subset for row in rows}):
-        by_subset[subset] = {"rows": 0, "answered": 0}
-    for row, answer in zip(rows, matching.answers, strict=True):
-        by_subset[row.subset]["rows"] += 1
-        by_subset[row.subset]["answered"] += answer is not None
-    by_kind = summarize_by(scores, lambda score: score.kind)
+        if contaminated_ids:
+            clean = summarize_scores(score for score in scores if score.id in clean_ids)
+    by_kind = summarize_by(scores, attrgetter("kind"))
+    by_language = summarize_by(scores, attrgetter("language"))
     return ScoreReport(
         options=options,
         metrics=summarize_scores(scores),
         unmatched={"predictions": len(matching.unmatched_predictions), "rows": len(matching.unmatched_rows)},
-        contamination={**contamination.to_dict(), "unknown": contamination.unknown} if contamination else None,
+        contamination=trained_on,
         metrics_clean=clean,
         fingerprint=build_fingerprint(rows, predictions, options, tokenizers),
-        by_role=summarize_by(scores, lambda score: score.role),
-        by_language=summarize_by(scores, lambda score: score.language) if len(tokenizers) > 1 else {},
-        by_subset=by_subset,
+        by_role=summarize_by(scores, attrgetter("role")),
+        by_language=by_language if len(tokenizers) > 1 else {},
         by_reference_type={kind: summary["SPE"] for kind, summary in by_kind.items()},
         counts={"matched_by": matching.matched_by, **{finding.kind: finding.count for finding in findings}},
         warnings=tuple(map(str, findings)),
@@ -273,16 +277,16 @@ def score_rows(
 def _collect_findings(
     matching: Matching, predictions: Predictions, options: ScoreOptions, contamination: Contamination | None
 ) -> tuple[MatchFinding, ...]:
-    findings = [*_find_sidecar_conflicts(predictions, options)]
+    findings = list(_find_sidecar_conflicts(predictions, options))
     trained = contamination.describe(options.where) if contamination else None
     if trained:
         findings.append(trained)
     for finding in matching.findings:
-        if finding.kind == "unmatched_rows" and options.missing == "zero":
-            finding = replace(finding, text=f"{finding.text}; they count as 0", refused=False)
-        elif finding.kind == "unmatched_rows":
-            treated = "they are left out, and the score is that of the others alone"
-            finding = replace(finding, text=f"{finding.text}; {treated}")
+        if finding.kind == "unmatched_rows":
+            is_zero = options.missing == "zero"
+            left_out = "they are left out, and the score is that of the others alone"
+            treatment = "they count as 0" if is_zero else left_out
+            finding = replace(finding, text=f"{finding.text}; {treatment}", refused=not is_zero)
         findings.append(finding)
     return (*findings, *_find_skipped_lines(predictions))
 
@@ -309,7 +313,8 @@ def _list_jobs(
 def _list_row_jobs(row: Row, text: str | None) -> Iterator[_ScoreJob]:
     # Rows that were judged as plain lists may have no reference.
     if row.references:
-        yield _ScoreJob(row, "CUS" if row.subset == "general" else "SPE", text, list(row.references))
+        metric: Metric = "CUS" if row.subset == "general" else "SPE"
+        yield _ScoreJob(row, metric, text, list(row.references))
     if row.subset == "general" and row.raw_reference and row.raw_reference.strip():
         yield _ScoreJob(row, "RAW", text, [row.raw_reference])
 
@@ -325,18 +330,24 @@ def score_replies(
         label: What the progress bar says; by default there is none.
     """
     options = options or ScoreOptions()
-    jobs = [job for row, text in replies for job in _list_row_jobs(row, text)]
-    return tuple(_score_jobs(jobs, _choose_tokenizers([row for row, _ in replies], options), options, label))
+    jobs: list[_ScoreJob] = []
+    for row, text in replies:
+        jobs += _list_row_jobs(row, text)
+    tokenizers = _choose_tokenizers([row for row, _ in replies], options)
+    return tuple(_score_jobs(jobs, tokenizers, options, label))
 
 
 def _choose_tokenizers(rows: Sequence[Row], options: ScoreOptions) -> dict[Language, str]:
     """The tokenizer for each language of the rows: the one asked for where it is made for that language."""
     languages = sorted({row.language for row in rows})
-    choices = dict.fromkeys(languages, options.tokenizer)
     made_for = [language for language in languages if options.tokenizer in TOKENIZERS[options.protocol][language]]
-    if made_for and len(languages) > 1:
-        choices = {language: options.tokenizer if language in made_for else None for language in languages}
-    return {language: resolve_tokenizer(options.protocol, language, name) for language, name in choices.items()}
+    tokenizers = {}
+    for language in languages:
+        # A tokenizer that is made for another language of the rows leaves this one its default.
+        is_default = made_for and language not in made_for
+        name = None if is_default else options.tokenizer
+        tokenizers[language] = resolve_tokenizer(options.protocol, language, name)
+    return tokenizers
 
 
 def _score_jobs(
@@ -345,15 +356,21 @@ def _score_jobs(
     rouge: dict[int, RougeScore] = {}
     with open_bar(label, len(jobs), unit="pairs", show=bool(label)) as bar:
         for language, tokenizer in tokenizers.items():
-            numbers = [n for n, job in enumerate(jobs) if job.row.language == language and job.text is not None]
-            texts = [jobs[n].text or "" for n in numbers]
-            references = [jobs[n].references for n in numbers]
-            rouge_scores = iter_rouge_l(texts, references, options.protocol, tokenizer, options.processes)
+            numbers = []
+            texts = []
+            references = []
+            for number, job in enumerate(jobs):
+                if job.row.language == language and job.text is not None:
+                    numbers.append(number)
+                    texts.append(job.text)
+                    references.append(job.references)
+            rouge_scores = iter_rouge_l(texts, references, options.protocol, tokenizer)
             for number, value in zip(numbers, rouge_scores, strict=True):
                 rouge[number] = value
                 bar.update()
+    field = VALUE_FIELD[options.protocol]
     for number, job in enumerate(jobs):
-        yield _make_row_score(job, rouge.get(number), VALUE_FIELD[options.protocol])
+        yield _make_row_score(job, rouge.get(number), field)
 
 
 def _make_row_score(job: _ScoreJob, rouge: RougeScore | None, field: str) -> RowScore:

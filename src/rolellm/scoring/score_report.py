@@ -76,24 +76,27 @@ def get_reference_kind(row: Row) -> ReferenceKind | None:
 
 def summarize_scores(scores: Iterable[RowScore]) -> Summary:
     """CUS, RAW, SPE and avg of row scores; ``None`` for a metric that has no row, and for avg without all three."""
-    by_metric: defaultdict[Metric, list[RowScore]] = defaultdict(list)
+    by_metric: dict[Metric, list[RowScore]] = {metric: [] for metric in METRICS}
     for score in scores:
         by_metric[score.metric].append(score)
-    samples = [make_sample(by_metric[metric]) for metric in METRICS]
+    samples = []
     summary: Summary = dict.fromkeys(COLUMNS)
-    for metric, sample in zip(METRICS, samples, strict=True):
-        if sample.values:
+    for metric, metric_scores in by_metric.items():
+        if metric_scores:
+            sample = make_sample(metric_scores)
             summary[metric] = estimate_mean([sample], bounds=SHARE)
-    if all(sample.values for sample in samples):
-        summary["avg"] = estimate_mean(samples, [1 / len(METRICS)] * len(METRICS), SHARE)
+            samples.append(sample)
+    if len(samples) == len(METRICS):
+        weights = [1 / len(METRICS)] * len(METRICS)
+        summary["avg"] = estimate_mean(samples, weights, SHARE)
     return summary
 
 
 def make_sample(scores: Sequence[RowScore]) -> ClusteredSample:
     """Row scores of one metric with their questions and roles."""
-    return ClusteredSample(
-        [score.value for score in scores], [score.question for score in scores], [score.role for score in scores]
-    )
+    values = [score.value for score in scores]
+    questions = [score.question for score in scores]
+    return ClusteredSample(values, questions, [score.role for score in scores])
 
 
 def summarize_by(scores: Sequence[RowScore], key: Callable[[RowScore], str | None]) -> dict[str, Summary]:
@@ -106,16 +109,19 @@ def summarize_by(scores: Sequence[RowScore], key: Callable[[RowScore], str | Non
     return {name: summarize_scores(group) for name, group in groups.items()}
 
 
+def _complete_summary(value: Any) -> Any:
+    return dict.fromkeys(COLUMNS) | value if isinstance(value, dict) else value
+
+
 #: CUS, RAW, SPE and avg; in JSON, a metric that is left out is ``None``.
-Summary = Annotated[
-    dict[str, Measured],
-    BeforeValidator(lambda value: {**dict.fromkeys(COLUMNS), **value} if isinstance(value, dict) else value),
-]
+Summary = Annotated[dict[str, Measured], BeforeValidator(_complete_summary)]
 
 
 def summary_table(title: str, head: str, summaries: Mapping[str, Summary], note: str = "") -> Table:
     """Build a table of anything that has CUS, RAW, SPE and avg, a line each."""
-    rows = (TableRow((name,), tuple(map(summary.get, COLUMNS))) for name, summary in summaries.items())
+    rows = []
+    for name, summary in summaries.items():
+        rows.append(TableRow((name,), tuple(map(summary.get, COLUMNS))))
     return Table(title, (head,), COLUMNS, tuple(rows), note)
 
 
@@ -186,6 +192,7 @@ class ScoreScale:
 
 #: The fields of a report that hold intervals.
 _MEASURED_FIELDS = ("metrics", "metrics_clean", "by_role", "by_language", "by_reference_type", "scale")
+_JSON_OPTIONS = ("protocol", "config", "split")
 _NotInJson = Field(exclude=True)
 
 
@@ -203,7 +210,6 @@ class ScoreReport(Result):
         fingerprint: What the score depends on, with a ``hash``.
         by_role: Metrics of each role, in order of appearance.
         by_language: Metrics of each language, where there are several.
-        by_subset: The number of ``rows`` and of ``answered`` rows in each subset.
         by_reference_type: SPE by the type of a row's references (``script_agnostic``, ``script_based``, ``mixed``).
         counts: Rows by how they were matched, and the count of each finding.
         warnings: What a reader must know about the score; to be shown with it.
@@ -223,7 +229,6 @@ class ScoreReport(Result):
     fingerprint: dict[str, Any] = field(default_factory=dict)
     by_role: dict[str, Summary] = field(default_factory=dict)
     by_language: dict[str, Summary] = field(default_factory=dict)
-    by_subset: dict[str, dict[str, int]] = field(default_factory=dict)
     by_reference_type: dict[str, Measured] = field(default_factory=dict)
     counts: dict[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
@@ -242,11 +247,11 @@ class ScoreReport(Result):
         """
         try:
             recipe = value.get("fingerprint", {})
-            options = {key: value.get(key) for key in ("protocol", "config", "split")} | {
-                "missing": recipe.get("missing"),
-                "dataset_fingerprint": recipe.get("dataset", {}).get("fingerprint"),
-            }
-            return read_as(cls, {**value, "options": read(ScoreOptions, options), "rows": ()}, "the report")
+            options = {key: value.get(key) for key in _JSON_OPTIONS}
+            options["missing"] = recipe.get("missing")
+            options["dataset_fingerprint"] = recipe.get("dataset", {}).get("fingerprint")
+            fields = {**value, "options": read(ScoreOptions, options), "rows": ()}
+            return read_as(cls, fields, "the report")
         except (AttributeError, TypeError, ValueError) as error:
             raise DataError(f"not a score report, as `rolellm score --json` prints it: {error}") from error
 
@@ -256,8 +261,10 @@ class ScoreReport(Result):
         Args:
             rows: Add ``rows``: the score of each row under each metric.
         """
-        options = {name: getattr(self.options, name) for name in ("protocol", "config", "split")}
-        return options | dump(self) | ({"rows": [asdict(score) for score in self.scores]} if rows else {})
+        value = {name: getattr(self.options, name) for name in _JSON_OPTIONS} | dump(self)
+        if rows:
+            value["rows"] = [asdict(score) for score in self.scores]
+        return value
 
     @property
     def is_own(self) -> bool:
@@ -289,13 +296,11 @@ class ScoreReport(Result):
     @property
     def recipe(self) -> str:
         """The scoring recipe, in a line to print under a table."""
+        options = self.options
         fingerprint = self.fingerprint
         tokenizers = ", ".join(dict.fromkeys(fingerprint["tokenizer"].values()))
-        return (
-            f"protocol {self.options.protocol} ({fingerprint['value']}, {fingerprint['reference_choice']}), tokenizer "
-            f"{tokenizers}, {self.options.where}, "
-            f"fingerprint {fingerprint['hash'][:12]}"
-        )
+        protocol = f"protocol {options.protocol} ({fingerprint['value']}, {fingerprint['reference_choice']})"
+        return f"{protocol}, tokenizer {tokenizers}, {options.where}, fingerprint {fingerprint['hash'][:12]}"
 
     @property
     def caption(self) -> str:
@@ -342,5 +347,6 @@ class ScoreReport(Result):
         notes = []
         for finding in self.findings:
             kind = "warning" if finding.refused else "note"
-            notes.append("\n  ".join([f"{kind}: {finding.text}", *finding.examples]))
+            lines = [f"{kind}: {finding.text}", *finding.examples]
+            notes.append("\n  ".join(lines))
         return notes

@@ -44,13 +44,11 @@ class GenerateSettings(Decoding, DataSettings):
         model: A folder with a model, adapter or training run; or a Hub id.
         adapter: A PEFT adapter to put on a full model.
         batch_size: Maximum prompts per forward pass.
-        batch_tokens: Maximum tokens per forward pass, including replies; a shared prefix counts once.
         system_template: Your own system instruction: a text file with {role} and {description}.
-        device: auto: CUDA where available.
         dtype: auto: the model's own on CUDA, float32 on a CPU.
         overwrite: Start over if the predictions file exists.
         profile: What a prompt says about the role; defaults to the model's tuning.
-        retrieved: With retrieval, exchanges per prompt.
+        retrieved: With retrieval, exchanges per prompt; by default as the model was tuned.
         strict: Refuse rows that the model was trained on.
         ray: Generate on the workers of a Ray cluster: its address, or ``local``; not for models behind an API, whose
             `rolellm.LLM` has it.
@@ -60,13 +58,11 @@ class GenerateSettings(Decoding, DataSettings):
     model: str = Field(default="", json_schema_extra=_OWN)
     adapter: str | None = Field(default=None, json_schema_extra=_OWN)
     batch_size: Advanced[int] = Field(default=64, ge=1)
-    batch_tokens: Advanced[int] = Field(default=16_384, ge=1)
     system_template: Advanced[Path | None] = None
-    device: Literal["auto", "cpu", "cuda"] = Field(default="auto", json_schema_extra=_OWN)
     dtype: Advanced[Literal["auto", "float32", "bfloat16", "float16"]] = "auto"
     overwrite: bool = False
     profile: Advanced[ProfileKind | None] = None
-    retrieved: Advanced[int | None] = Field(default=None, ge=1)
+    retrieved: int | None = Field(default=None, ge=1, json_schema_extra=_OWN)
     strict: Advanced[bool] = False
     ray: Advanced[str | None] = None
     workers: int | None = Field(default=None, ge=1, json_schema_extra=_OWN)
@@ -82,7 +78,6 @@ class ScoreOptions(DataSettings):
         missing: Rows without a prediction: skip them, or count them as 0.
         strict: Fail on unmatched rows or predictions, contradictions, and rows trained on.
         skip_bad: Move bad lines of P.jsonl to P.bad.jsonl and count them.
-        processes: Processes that compute Rouge-L.
     """
 
     protocol: Protocol = "rouge-score"
@@ -90,15 +85,13 @@ class ScoreOptions(DataSettings):
     missing: Advanced[Literal["skip", "zero"]] = "skip"
     strict: Advanced[bool] = False
     skip_bad: Advanced[bool] = False
-    processes: int = Field(default=1, ge=1, json_schema_extra=_OWN)
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None:
             from rolellm.scoring.rouge import TOKENIZERS, resolve_tokenizer
 
-            names = TOKENIZERS[self.protocol]
-            language = next((language for language in names if self.tokenizer in names[language]), "en")
-            resolve_tokenizer(self.protocol, language, self.tokenizer)
+            languages = [language for language, names in TOKENIZERS[self.protocol].items() if self.tokenizer in names]
+            resolve_tokenizer(self.protocol, (languages or ["en"])[0], self.tokenizer)
 
     @property
     def where(self) -> str:

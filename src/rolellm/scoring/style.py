@@ -4,8 +4,7 @@ For each language, a linear classifier over characters and words learns the role
 instructions, which say nothing about a role (role-specific questions give it away by content), less what a reply
 repeats of its instruction. The instructions are dealt into five folds, and a reply is judged by the classifier that has
 seen no reply to its instruction, whoever wrote it. So the meter is as good on references as it can be expected to be on
-new replies, and what a model reaches is read against that. Each fold's probabilities are calibrated, by one
-temperature, on the other folds.
+new replies, and what a model reaches is read against that.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -53,10 +52,7 @@ MOST: Final = 40_000
 MOST_LEARNED: Final = 20_000
 #: Of the curve from a lead, in the classifier's units, to a share; the order of replies is the same for any.
 _STEEPNESS: Final = 2.0
-_BINS: Final = 10
 _LONG_WORD: Final = re.compile(r"\w{4,}")
-#: Between which a temperature's logarithm is looked for: roles that are always told apart have no best one.
-_TEMPERATURES: Final = (-4.0, 4.0)
 
 Floats = npt.NDArray[np.float64]
 
@@ -77,11 +73,19 @@ def mask_repeats(text: str, question: str, language: Language) -> str:
     """
     if language == "en":
         repeated_words = set(_LONG_WORD.findall(question.lower()))
-        return f"^{_LONG_WORD.sub(lambda word: '#' if word[0].lower() in repeated_words else word[0], text.strip())}$"
+
+        def mask_word(match: re.Match[str]) -> str:
+            word = match[0]
+            return "#" if word.lower() in repeated_words else word
+
+        return f"^{_LONG_WORD.sub(mask_word, text.strip())}$"
     pairs = set(pairwise(question))
-    hidden = {at + step for at, pair in enumerate(pairwise(text)) if pair in pairs for step in (0, 1)}
-    masked = "".join("#" if at in hidden else character for at, character in enumerate(text))
-    return f"^{re.sub('#+', '#', masked).strip()}$"
+    characters = list(text)
+    for index, pair in enumerate(pairwise(text)):
+        if pair in pairs:
+            characters[index : index + 2] = "##"
+    masked = re.sub("#+", "#", "".join(characters))
+    return f"^{masked.strip()}$"
 
 
 class StyleReply(NamedTuple):
@@ -93,19 +97,6 @@ class StyleReply(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class RoleStyle:
-    """How one role's replies are read.
-
-    Attributes:
-        top1: Share that sound most like the role.
-        own_probability: Mean probability of the role.
-    """
-
-    top1: Measured
-    own_probability: float
-
-
-@dataclass(frozen=True, slots=True)
 class StyleFigures:
     """How well the roles of some replies are told.
 
@@ -113,21 +104,17 @@ class StyleFigures:
         top1: Share that sound most like their role.
         top5: Share whose role is among the five likeliest.
         chance: What `top1` would be by chance.
-        own_probability: Mean probability of the role.
         same_instruction: Share of pairs with another role that answers the same instruction in which the own role is
             the likelier one.
-        ece: Expected calibration error of the meter's confidence.
-        by_role: The same by role.
+        by_role: `top1` of each role.
         confusion: Role to the roles that its replies sound most like, with counts.
     """
 
     top1: Measured
     top5: Measured
     chance: float
-    own_probability: Measured
     same_instruction: Measured
-    ece: float
-    by_role: dict[str, RoleStyle]
+    by_role: dict[str, Measured]
     confusion: dict[str, dict[str, int]]
 
 
@@ -186,11 +173,10 @@ class StyleResult(Result):
         for language, style in self.leading.items():
             for name, figures in style.parts.items():
                 label = "the meter, on references" if name == "references" else name
-                error = f"{100 * figures.ece:.1f}"
-                cells = (figures.top1, figures.top5, figures.same_instruction, error)
+                cells = (figures.top1, figures.top5, figures.same_instruction)
                 rows.append(TableRow((language, label), cells))
             by_role.append(_build_role_table(language, style))
-        columns = ("Top-1 %", "Top-5 %", "Told from another role %", "Calibration error %")
+        columns = ("Top-1 %", "Top-5 %", "Told from another role %")
         return [Table("Style", ("Language", "Measured"), columns, tuple(rows)), *by_role]
 
     def notes(self) -> Sequence[str]:
@@ -200,19 +186,20 @@ class StyleResult(Result):
 
 def _build_role_table(language: str, style: LanguageStyle) -> Table:
     parts = style.parts
-    *_, shown = parts.values()
+    *_, last = parts.values()
     rows = []
-    for role, counts in shown.confusion.items():
-        cells: list[Cell] = []
-        for figures in parts.values():
-            measured = figures.by_role.get(role)
-            cells.append(measured.top1 if measured else None)
+    for role, counts in last.confusion.items():
+        cells: list[Cell] = [figures.by_role.get(role) for figures in parts.values()]
         total = sum(counts.values())
-        likeliest = [f"{name} {100 * count / total:.0f}" for name, count in list(counts.items())[:4]]
+        likeliest = []
+        for name, count in Counter(counts).most_common(4):
+            likeliest.append(f"{name} {100 * count / total:.0f}")
         rows.append(TableRow((role,), (*cells, ", ".join(likeliest))))
-    heads = (*(f"Top-1 of {name} %" for name in parts), "Sounds like, %")
-    title = f"By role ({language}, {style.subset.replace('_', '-')} rows)"
-    return Table(title, ("Role",), heads, tuple(rows), left=heads[-1:])
+    heads = [f"Top-1 of {name} %" for name in parts]
+    subset = style.subset.replace("_", "-")
+    title = f"By role ({language}, {subset} rows)"
+    last_head = "Sounds like, %"
+    return Table(title, ("Role",), (*heads, last_head), tuple(rows), left=(last_head,))
 
 
 def style(
@@ -253,7 +240,8 @@ def measure_style(rows: Sequence[Row], answers: Mapping[str, Mapping[str, str]])
     require("sklearn", extra="style")
     by_language = {}
     for language in sorted({row.language for row in rows}):
-        styles = _measure_language([row for row in rows if row.language == language], answers)
+        language_rows = [row for row in rows if row.language == language]
+        styles = _measure_language(language_rows, answers)
         if styles is not None:
             by_language[language] = styles
     if not by_language:
@@ -282,20 +270,25 @@ def measure_file_style(
     """
     from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
 
-    splits = {name: read_dataset_rows(table) for name, table in load_rolebench(config, data_dir=data_dir).items()}
-    answers: dict[str, dict[str, str]] = {name: {} for name in files}
-    warnings: dict[str, tuple[str, ...]] = dict.fromkeys(files, ())
-    for name, paths in files.items():
-        if not paths:
-            continue
+    splits = {}
+    for name, table in load_rolebench(config, data_dir=data_dir).items():
+        splits[name] = read_dataset_rows(table)
+    learned_rows = list(chain.from_iterable(splits.values()))
+    if files and split not in splits:
         # A slice is not among the splits.
-        rows = splits.get(split) or read_dataset_rows(load_rolebench(config, split, data_dir=data_dir))
-        predictions = read_predictions(paths)
-        matching = match_predictions(rows, predictions, where=f"{config}/{split}")
-        answers[name] = predictions.map_texts(rows, matching.answers)
-        warnings[name] = tuple(finding.text for finding in matching.findings if finding.refused)
-    every_row = [row for rows in splits.values() for row in rows]
-    results = measure_style(every_row, answers)
+        splits[split] = read_dataset_rows(load_rolebench(config, split, data_dir=data_dir))
+    answers: dict[str, dict[str, str]] = {}
+    warnings: dict[str, tuple[str, ...]] = {}
+    for name, paths in files.items():
+        answers[name] = {}
+        warnings[name] = ()
+        if paths:
+            rows = splits[split]
+            predictions = read_predictions(paths)
+            matching = match_predictions(rows, predictions, where=f"{config}/{split}")
+            answers[name] = predictions.map_texts(rows, matching.answers)
+            warnings[name] = tuple(finding.text for finding in matching.findings if finding.refused)
+    results = measure_style(learned_rows, answers)
     fingerprint = dataset_fingerprint(config, data_dir)
     for name, result in results.items():
         results[name] = replace(result, config=config, split=split, dataset=fingerprint, warnings=warnings[name])
@@ -304,34 +297,46 @@ def measure_file_style(
 
 def _measure_language(rows: Sequence[Row], answers: Mapping[str, Mapping[str, str]]) -> dict[str, LanguageStyle] | None:
     """Measure the systems in one language; ``None`` where it has too few roles or instructions."""
-    has_general = any(row.subset == "general" and row.references for row in rows)
+    general_rows = [row for row in rows if row.subset == "general"]
+    has_general = any(row.references for row in general_rows)
     subset: Subset = "general" if has_general else "role_specific"
     rows = [row for row in rows if row.subset == subset]
+    references = _draw_references(rows, MOST)
+    references.sort()
+    roles = sorted({reply.role for reply in references})
+    for part in range(FOLDS):
+        # A role that is missing from the other folds could not be learned.
+        learned_roles = {reply.role for reply in references if _get_fold(reply) != part}
+        if len(learned_roles) < max(len(roles), 2):
+            return None
+    groups = [references]
+    for texts in answers.values():
+        replies = []
+        for row in rows:
+            if row.role in roles and row.id in texts:
+                replies.append(StyleReply(row.role, fold(row.question), texts[row.id]))
+        groups.append(replies)
+    margins, *reply_margins = _compute_margins(groups, roles, rows[0].language)
+    roles_by_question: dict[str, set[str]] = defaultdict(set)
+    for reply in references:
+        roles_by_question[reply.question].add(reply.role)
+    meter = _compute_figures(references, margins, roles, roles_by_question)
+    styles = {}
+    for name, replies, leads in zip(answers, groups[1:], reply_margins, strict=True):
+        figures = None
+        if replies:
+            figures = _compute_figures(replies, leads, roles, roles_by_question)
+        styles[name] = LanguageStyle(subset, tuple(roles), meter, figures)
+    return styles
+
+
+def _draw_references(rows: Sequence[Row], limit: int) -> list[StyleReply]:
+    """Draw some of the rows' distinct references, always the same."""
     distinct = set()
     for row in rows:
         question = fold(row.question)
         distinct |= {StyleReply(row.role, question, text) for text in row.references if text.strip()}
-    references = sorted(sorted(distinct, key=hash_json)[:MOST])
-    roles = sorted({reply.role for reply in references})
-    dealt = {(reply.role, _get_fold(reply)) for reply in references}
-    for part in range(FOLDS):
-        # A role that is missing from the other folds could not be learned.
-        if len({role for role, number in dealt if number != part}) < max(len(roles), 2):
-            return None
-    groups = [references]
-    for texts in answers.values():
-        answered = [row for row in rows if row.role in roles and row.id in texts]
-        groups.append([StyleReply(row.role, fold(row.question), texts[row.id]) for row in answered])
-    chances = _estimate_role_probabilities(groups, roles, rows[0].language)
-    roles_by_question: dict[str, set[str]] = defaultdict(set)
-    for reply in references:
-        roles_by_question[reply.question].add(reply.role)
-    meter = _compute_figures(references, chances[0], roles, roles_by_question)
-    styles = {}
-    for name, replies, probabilities in zip(answers, groups[1:], chances[1:], strict=True):
-        figures = _compute_figures(replies, probabilities, roles, roles_by_question) if replies else None
-        styles[name] = LanguageStyle(subset, tuple(roles), meter, figures)
-    return styles
+    return sorted(distinct, key=hash_json)[:limit]
 
 
 class StyleMeter:
@@ -360,14 +365,11 @@ class StyleMeter:
 
         rows = [row for row in rows if row.language == language and row.references]
         rows = [row for row in rows if row.subset == "general"] or rows
-        replies = set()
-        plain = set()
+        plain_rows = []
         for row in rows:
-            question = fold(row.question)
-            replies |= {StyleReply(row.role, question, text) for text in row.references if text.strip()}
-            if row.raw_reference and row.raw_reference.strip():
-                plain.add(StyleReply("", question, row.raw_reference))
-        learned = sorted(replies, key=hash_json)[:MOST_LEARNED] + sorted(plain, key=hash_json)[:MOST_LEARNED]
+            if row.raw_reference is not None:
+                plain_rows.append(replace(row, role="", references=(row.raw_reference,)))
+        learned = _draw_references(rows, MOST_LEARNED) + _draw_references(plain_rows, MOST_LEARNED)
         self.voices: list[str] = sorted({reply.role for reply in learned})
         if len(self.voices) < 2:
             raise DataError(
@@ -375,13 +377,14 @@ class StyleMeter:
                 f"{language})"
             )
         self._language = language
-        counters = _build_counters(language)
-        self._vectors = make_union(*(make_pipeline(each, TfidfTransformer(sublinear_tf=True)) for each in counters))
+        views = [make_pipeline(counter, TfidfTransformer(sublinear_tf=True)) for counter in _build_counters(language)]
+        self._vectors = make_union(*views)
         features = self._vectors.fit_transform(self._mask(learned))
         machine = LinearSVC(C=COST, random_state=0, class_weight="balanced")
         machine.fit(features, [self.voices.index(reply.role) for reply in learned])
         # Half as wide as the machine's own: a call of 64 replies takes a tenth less.
-        self._weights, self._offsets = machine.coef_.T.astype(np.float32, order="C"), machine.intercept_
+        self._weights = machine.coef_.T.astype(np.float32, order="C")
+        self._offsets = machine.intercept_
 
     def _mask(self, replies: Sequence[StyleReply]) -> list[str]:
         return [mask_repeats(reply.text, reply.question, self._language) for reply in replies]
@@ -394,131 +397,127 @@ class StyleMeter:
         """
         if not replies:
             return []
-        margins = self._vectors.transform(self._mask(replies)) @ self._weights + self._offsets
-        # Of two voices there is one margin.
-        margins = margins if margins.shape[1] > 1 else np.concatenate([-margins, margins], axis=1)
-        at = np.arange(len(replies)), np.array([self.voices.index(reply.role) for reply in replies])
-        own = margins[at].copy()
-        margins[at] = -np.inf
-        return list(map(float, 1 / (1 + np.exp(-_STEEPNESS * (own - margins.max(axis=1))))))
+        features = self._vectors.transform(self._mask(replies))
+        margins = _split_margins(features @ self._weights + self._offsets)
+        numbers = np.array([self.voices.index(reply.role) for reply in replies])
+        indices = (np.arange(len(replies)), numbers)
+        own = margins[indices].copy()
+        margins[indices] = -np.inf
+        leads = own - margins.max(axis=1)
+        odds = np.exp(-_STEEPNESS * leads)
+        shares: list[float] = (1 / (1 + odds)).tolist()
+        return shares
+
+
+def _split_margins(margins: Any) -> Any:
+    """Give each of two voices a margin; a linear machine has one for both."""
+    margins = margins.reshape(len(margins), -1)
+    if margins.shape[1] > 1:
+        return margins
+    return np.concatenate([-margins, margins], axis=1)
 
 
 def _get_fold(reply: StyleReply) -> int:
-    return int(hashlib.sha256(reply.question.encode("utf-8", "replace")).hexdigest(), 16) % FOLDS
+    digest = hashlib.sha256(reply.question.encode("utf-8", "replace"))
+    return int(digest.hexdigest(), 16) % FOLDS
 
 
-def _estimate_role_probabilities(
-    groups: Sequence[Sequence[StyleReply]], roles: Sequence[str], language: Language
-) -> list[Floats]:
-    """The probability of each role for each reply, of shape (replies, roles) a group, by unseen instructions.
+def _compute_margins(groups: Sequence[Sequence[StyleReply]], roles: Sequence[str], language: Language) -> list[Floats]:
+    """Compute how far each reply lies on each role's side, of shape (replies, roles) a group, by unseen instructions.
 
     Args:
         groups: The references, which alone are learned from, and any replies.
         roles: All roles of the references.
         language: The replies' language.
     """
-    from scipy.optimize import minimize_scalar
     from scipy.sparse import hstack
-    from scipy.special import log_softmax, softmax
     from sklearn.svm import LinearSVC
 
-    every = [reply for group in groups for reply in group]
-    texts = np.array([mask_repeats(reply.text, reply.question, language) for reply in every], object)
-    parts = np.array([_get_fold(reply) for reply in every])
-    own = np.array([roles.index(reply.role) for reply in every])
-    first = np.arange(len(every)) < len(groups[0])
+    replies = list(chain.from_iterable(groups))
+    masked = [mask_repeats(reply.text, reply.question, language) for reply in replies]
+    texts = np.array(masked, object)
+    parts = np.array([_get_fold(reply) for reply in replies])
+    own = np.array([roles.index(reply.role) for reply in replies])
+    is_reference = np.arange(len(replies)) < len(groups[0])
     counts = [counter.fit_transform(texts) for counter in _build_counters(language)]
-    margins = np.zeros((len(every), len(roles)))
+    margins = np.zeros((len(replies), len(roles)))
     for part in track_progress(np.unique(parts), "style meter"):
-        is_training, is_judged = first & (parts != part), parts == part
-        views = [_weigh_counts(view[is_training], view[is_judged]) for view in counts]
-        learned, judged = (hstack(each, "csr") for each in zip(*views, strict=True))
-        machine = LinearSVC(C=COST, random_state=0).fit(learned, own[is_training])
-        leads = machine.decision_function(judged)
-        # Of two classes there is one margin.
-        margins[is_judged] = leads if leads.ndim == 2 else np.stack([-leads, leads], axis=1)
-    probabilities = np.zeros_like(margins)
-    for part in np.unique(parts):
-        is_calibration = first & (parts != part)
-        lines, right = margins[is_calibration], own[is_calibration]
-
-        def compute_loss(scale: float, lines: Floats = lines, right: npt.NDArray[Any] = right) -> float:
-            log_probabilities = log_softmax(np.exp(scale) * lines, axis=1)
-            return -float(log_probabilities[np.arange(len(right)), right].mean())
-
-        scale = np.exp(minimize_scalar(compute_loss, bounds=_TEMPERATURES).x)
-        probabilities[parts == part] = softmax(scale * margins[parts == part], axis=1)
-    return np.split(probabilities, np.cumsum([len(group) for group in groups[:-1]]))
+        is_judged = parts == part
+        is_training = is_reference & ~is_judged
+        learned, judged = [], []
+        for view in counts:
+            learned_view, judged_view = _weigh_counts(view[is_training], view[is_judged])
+            learned.append(learned_view)
+            judged.append(judged_view)
+        machine = LinearSVC(C=COST, random_state=0)
+        machine.fit(hstack(learned, "csr"), own[is_training])
+        margins[is_judged] = _split_margins(machine.decision_function(hstack(judged, "csr")))
+    ends = np.cumsum([len(group) for group in groups[:-1]])
+    return np.split(margins, ends)
 
 
 def _build_counters(language: Language) -> list[Any]:
     """Build what counts a language's views, each of what two texts have."""
     from sklearn.feature_extraction.text import CountVectorizer
 
-    more: dict[str, Any] = {"char": {}, "word": {"token_pattern": WORD}}
-    same: Any = {"min_df": 2, "dtype": np.float32}
-    return [
-        CountVectorizer(analyzer=kind, ngram_range=size, **same, **more[kind]) for kind, size in VIEWS[language].items()
-    ]
+    counters = []
+    for kind, size in VIEWS[language].items():
+        # Only the counter of words looks at their pattern.
+        pattern = WORD if kind == "word" else None
+        counters.append(
+            CountVectorizer(analyzer=kind, ngram_range=size, token_pattern=pattern, min_df=2, dtype=np.float32)
+        )
+    return counters
 
 
 def _weigh_counts(learned: Any, judged: Any) -> tuple[Any, Any]:
     """Weigh one view's counts by TF-IDF, as if only the learned texts had been counted."""
     from sklearn.feature_extraction.text import TfidfTransformer
 
-    is_kept = np.bincount(learned.indices, minlength=learned.shape[1]) > 1
+    is_frequent = np.bincount(learned.indices, minlength=learned.shape[1]) > 1
     weights = TfidfTransformer(sublinear_tf=True)
-    return weights.fit_transform(learned[:, is_kept]), weights.transform(judged[:, is_kept])
+    learned_view = weights.fit_transform(learned[:, is_frequent])
+    return learned_view, weights.transform(judged[:, is_frequent])
 
 
 def _compute_figures(
     replies: Sequence[StyleReply],
-    chances: Floats,
+    margins: Floats,
     roles: Sequence[str],
     roles_by_question: Mapping[str, set[str]],
 ) -> StyleFigures:
     numbers = {role: number for number, role in enumerate(roles)}
     own = np.array([numbers[reply.role] for reply in replies])
-    mine = chances[np.arange(len(own)), own]
-    rank = (chances > mine[:, None]).sum(axis=1)
-    first = chances.argmax(axis=1)
-    questions = np.array([reply.question for reply in replies], object)
-    names = np.array([reply.role for reply in replies], object)
-
-    def estimate_share(values: npt.NDArray[Any], indices: Any = slice(None)) -> Interval | None:
-        sample = ClusteredSample(values.astype(float).tolist(), questions[indices].tolist(), names[indices].tolist())
-        return estimate_interval(sample, SHARE)
-
+    own_margins = margins[np.arange(len(own)), own]
+    rank = (margins > own_margins[:, None]).sum(axis=1)
+    likeliest = margins.argmax(axis=1)
     wins = []
-    win_indices = []
+    win_replies = []
     for index, reply in enumerate(replies):
         for rival in roles_by_question.get(reply.question, set()) - {reply.role}:
-            lead = mine[index] - chances[index, numbers[rival]]
+            lead = own_margins[index] - margins[index, numbers[rival]]
             wins.append((1 + np.sign(lead)) / 2)
-            win_indices.append(index)
+            win_replies.append(reply)
     by_role = {}
     confusion = {}
     for role, number in numbers.items():
-        indices = np.flatnonzero(own == number)
-        if len(indices):
-            top1 = estimate_share((rank == 0)[indices], indices)
-            by_role[role] = RoleStyle(top1, float(mine[indices].mean()))
-            counts = Counter(roles[likeliest] for likeliest in first[indices])
+        indices = np.flatnonzero(own == number).tolist()
+        if indices:
+            role_replies = [replies[index] for index in indices]
+            by_role[role] = _estimate_share(rank[indices] == 0, role_replies)
+            counts = Counter(roles[rival] for rival in likeliest[indices])
             confusion[role] = dict(counts.most_common())
     return StyleFigures(
-        top1=estimate_share(rank == 0),
-        top5=estimate_share(rank < 5),
+        top1=_estimate_share(rank == 0, replies),
+        top5=_estimate_share(rank < 5, replies),
         chance=1 / len(roles),
-        own_probability=estimate_share(mine),
-        same_instruction=estimate_share(np.array(wins, float), np.array(win_indices, int)),
-        ece=_compute_calibration_error(chances.max(axis=1), first == own),
+        same_instruction=_estimate_share(wins, replies=win_replies),
         by_role=by_role,
         confusion=confusion,
     )
 
 
-def _compute_calibration_error(sure: Floats, right: npt.NDArray[np.bool_]) -> float:
-    """Expected calibration error: confidence minus accuracy in bins of equal width, weighted by their replies."""
-    bins = np.minimum((sure * _BINS).astype(int), _BINS - 1)
-    gaps = np.bincount(bins, weights=sure - right, minlength=_BINS)
-    return float(np.abs(gaps).sum() / len(sure))
+def _estimate_share(values: Sequence[Any] | npt.NDArray[Any], replies: Sequence[StyleReply]) -> Interval | None:
+    questions = [reply.question for reply in replies]
+    roles = [reply.role for reply in replies]
+    return estimate_interval(ClusteredSample(list(map(float, values)), questions, roles), SHARE)

@@ -13,7 +13,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolellm.core.errors import MissingExtraError
-from rolellm.core.records import Language
 from rolellm.models.prompts import retrieval
 from rolellm.models.prompts.retrieval import TextIndex
 
@@ -69,18 +68,6 @@ def test_any_text_is_ranked_by_score_then_place(language: str, texts: list[str],
 def test_equals_keep_their_order(scores: list[float], count: int) -> None:
     ranked = retrieval._rank_scores(np.array(scores, np.float32), count)
     assert ranked.tolist() == sorted(range(len(scores)), key=lambda place: (-scores[place], place))[:count]
-
-
-@pytest.mark.parametrize(
-    ("language", "text", "expected"),
-    [
-        pytest.param("en", "The map, the MAP; a crutch", ["map", "map", "crutch"], id="stop words out, repeats in"),
-        pytest.param("zh", "他的驴在磨坊", ["驴", "磨坊"], id="Chinese"),
-        pytest.param("en", "", [], id="none"),
-    ],
-)
-def test_words_that_count(language: Language, text: str, expected: list[str]) -> None:
-    assert TextIndex(LINES, language).words(text) == expected
 
 
 @pytest.mark.parametrize(

@@ -41,16 +41,11 @@ def test_our_words_are_found(language: Language, text: str, leak: str | None) ->
     assert make_leak_check(language, "")(text) == leak
 
 
-@pytest.mark.parametrize(
-    ("language", "name", "text"),
-    [
-        pytest.param("zh", "profile_phrase_line", "（此人台词：；他人台词：）", id="slot left out, zh"),
-    ],
-)
-def test_no_words_are_ours_across_a_slot(language: Language, name: str, text: str) -> None:
-    lines = load_template(language, name).text.splitlines()
+def test_no_words_are_ours_across_a_slot() -> None:
+    text = "（此人台词：；他人台词：）"
+    lines = load_template("zh", "profile_phrase_line").text.splitlines()
     assert any(all(part.strip() in text for part in SLOT.split(line)[::2] if part.strip(" .")) for line in lines)
-    assert make_leak_check(language, "")(text) is None
+    assert make_leak_check("zh", "")(text) is None
 
 
 @pytest.mark.parametrize(

@@ -56,11 +56,8 @@ class CorrectedAgreement:
         share = estimate_share(ClusteredSample(self.values, value_clusters, value_roles))
         interval = Interval(self.value, n=len(set(self.items)), clusters=share.clusters)
         ends = []
-        for pair in (share.ends, share.new_roles):
-            if pair is not None:
-                ends.append((self._correct(pair[0]), self._correct(pair[1])))
-        if not ends:
-            return interval
+        for low, high in filter(None, (share.ends, share.new_roles)):
+            ends.append((self._correct(low), self._correct(high)))
         return add_ends(interval, ends, f"{share.method}, corrected for chance")
 
     def _correct(self, agreement: float) -> float:
@@ -103,8 +100,10 @@ def compute_fleiss_kappa(ratings: Sequence[Sequence[Hashable]]) -> CorrectedAgre
         counts = Counter(labels)
         totals += counts
         agreeing_pairs = sum(count * (count - 1) for count in counts.values())
-        values.append(agreeing_pairs / (len(labels) * (len(labels) - 1)))
-    chance = sum(count**2 for count in totals.values()) / totals.total() ** 2
+        size = len(labels)
+        values.append(agreeing_pairs / (size * (size - 1)))
+    squares = sum(count**2 for count in totals.values())
+    chance = squares / totals.total() ** 2
     return CorrectedAgreement(values, range(len(values)), chance)
 
 

@@ -97,23 +97,32 @@ def estimate_share(sample: ClusteredSample, bounds: Ends = SHARE) -> Interval:
     >>> estimate_share(ClusteredSample([1.0] * 9 + [0.0], range(10))).format_ends(3)
     '[0.596, 0.982]'
     """
-    lowest, width = bounds[0], bounds[1] - bounds[0]
-    values, codes = (np.asarray(sample.values, float) - lowest) / width, number_clusters(sample.clusters)
-    n, counts = len(values), np.bincount(codes)
-    clusters, interval = len(counts), Interval(fmean(sample.values), None, None, n, len(counts))
+    lowest = bounds[0]
+    width = bounds[1] - lowest
+    values = (np.asarray(sample.values, float) - lowest) / width
+    codes = number_clusters(sample.clusters)
+    n = len(values)
+    counts = np.bincount(codes)
+    clusters = len(counts)
+    interval = Interval(fmean(sample.values), n=n, clusters=clusters)
     if clusters < 2:
         return interval
-    size, unseen = float(counts @ counts) / n, 2 * _UNSEEN
-    center = (math.fsum(values) + _UNSEEN * size) / (n + unseen * size)
+    total = math.fsum(values)
+    # Rows of a typical row's question: those of the unseen ones.
+    size = float(counts @ counts) / n
+    unseen = 2 * _UNSEEN
+    rows = n + unseen * size
+    center = (total + _UNSEEN * size) / rows
     sums = np.bincount(codes, values) - center * counts
-    scatter = float(sums @ sums) + _UNSEEN * size**2 * ((1 - center) ** 2 + center**2)
-    variance = scatter / (n + unseen * size) ** 2
+    unseen_scatter = _UNSEEN * size**2 * ((1 - center) ** 2 + center**2)
+    variance = (float(sums @ sums) + unseen_scatter) / rows**2
     worth = center * (1 - center) / variance * clusters / (clusters + unseen)
-    share = min(max(math.fsum(values) / n, 0.0), 1.0)
+    share = min(max(total / n, 0.0), 1.0)
     ends: list[Ends] = []
     for spread in compute_spreads([replace(sample, values=values.tolist())]):
         # The first is for these roles; new ones can only make rows worth less.
-        if ends and share * (1 - share) < worth * spread.error**2:
+        error_worth = worth * spread.error**2
+        if ends and share * (1 - share) < error_worth:
             worth = share * (1 - share) / spread.error**2
         widening = compute_t_quantile(n - 1) / compute_t_quantile(spread.freedom)
         low, high = _compute_wilson_ends(share, worth * widening**2)
@@ -140,13 +149,20 @@ def estimate_mean(
     """
     mean = math.fsum(weight * fmean(sample.values) for sample, weight in zip(samples, weights, strict=True))
     interval = Interval(mean)
+    first = samples[0]
     if len(samples) == 1:
-        interval = interval._replace(n=len(samples[0].values), clusters=len(set(samples[0].clusters)))
-    errors = [spread.compute_reach() for spread in compute_spreads(samples, weights)]
-    if any(errors[:1]):
-        ends = [(max(mean - error, bounds[0]), min(mean + error, bounds[1])) for error in errors]
-        return add_ends(interval, ends, _STUDENT)
-    return estimate_share(samples[0], bounds) if interval.n and math.isfinite(bounds[1]) else interval
+        interval = Interval(mean, n=len(first.values), clusters=len(set(first.clusters)))
+    ends = []
+    for spread in compute_spreads(samples, weights):
+        reach = spread.compute_reach()
+        low = max(mean - reach, bounds[0])
+        high = min(mean + reach, bounds[1])
+        ends.append((low, high))
+        if not reach:
+            # No value differs from another.
+            has_bounds = math.isfinite(bounds[1])
+            return estimate_share(first, bounds) if interval.n and has_bounds else interval
+    return add_ends(interval, ends, _STUDENT)
 
 
 def compute_spreads(samples: Sequence[ClusteredSample], weights: Sequence[float] = (1.0,)) -> list[Spread]:
@@ -163,19 +179,20 @@ def compute_spreads(samples: Sequence[ClusteredSample], weights: Sequence[float]
     if clusters < 2:
         return []
     questions = _number_names([sample.clusters for sample in samples])
-    question = _compute_variance(samples, questions, weights)
-    errors = [Spread(math.sqrt(question), clusters - 1)]
-    roles = min(len(set(sample.roles)) for sample in samples)
-    if roles > 1:
-        role_codes = _number_names([sample.roles for sample in samples])
-        pairs = []
-        for role_code, question_code in zip(role_codes, questions, strict=True):
-            pairs.append(((role_code << 32) + question_code).tolist())
-        cells = _number_names(pairs)
-        role = _compute_variance(samples, role_codes, weights)
-        two_way = role + question - _compute_variance(samples, cells, weights)
-        errors.append(Spread(math.sqrt(max(role, question, two_way)), min(roles, clusters) - 1))
-    return errors
+    question_variance = _compute_variance(samples, questions, weights)
+    spreads = [Spread(math.sqrt(question_variance), clusters - 1)]
+    role_count = min(len(set(sample.roles)) for sample in samples)
+    if role_count < 2:
+        return spreads
+    roles = _number_names([sample.roles for sample in samples])
+    pairs = []
+    for role_codes, question_codes in zip(roles, questions, strict=True):
+        pairs.append(((role_codes << 32) + question_codes).tolist())
+    role_variance = _compute_variance(samples, roles, weights)
+    pair_variance = _compute_variance(samples, _number_names(pairs), weights)
+    variance = max(role_variance, question_variance, role_variance + question_variance - pair_variance)
+    spreads.append(Spread(math.sqrt(variance), min(role_count, clusters) - 1))
+    return spreads
 
 
 def _compute_variance(samples: Sequence[ClusteredSample], codes: Sequence[Codes], weights: Sequence[float]) -> float:
@@ -183,8 +200,8 @@ def _compute_variance(samples: Sequence[ClusteredSample], codes: Sequence[Codes]
 
     A cluster moves a mean by the sum of its deviations over the number of rows of the others.
     """
-    size = 1 + max(int(column.max()) for column in codes)
-    moved = np.zeros(size)
+    size = 1 + max(int(numbers.max()) for numbers in codes)
+    shifts = np.zeros(size)
     for sample, numbers, weight in zip(samples, codes, weights, strict=True):
         # In one order, whatever order the rows came in: sums then agree to the last digit.
         values = np.asarray(sample.values, float)
@@ -194,21 +211,27 @@ def _compute_variance(samples: Sequence[ClusteredSample], codes: Sequence[Codes]
         # A spread that is rounding is none.
         deviations[np.abs(deviations) <= _ROUNDING * np.abs(values)] = 0
         rows_of_others = len(values) - np.bincount(numbers, minlength=size)
-        moved += weight * np.bincount(numbers, deviations, size) / rows_of_others
-    return float((size - 1) / size * (moved @ moved))
+        shifts += weight * np.bincount(numbers, deviations, size) / rows_of_others
+    return float((size - 1) / size * (shifts @ shifts))
 
 
 def _number_names(columns: Sequence[Sequence[Any]]) -> list[Codes]:
     """The number of each name among all names of the columns, as they sort."""
-    names = {name: number for number, name in enumerate(sorted(set().union(*columns)))}
-    return [np.fromiter((names[name] for name in column), np.int64, len(column)) for column in columns]
+    names = sorted(set().union(*columns))
+    numbers = dict(zip(names, range(len(names)), strict=True))
+    return [np.fromiter(map(numbers.__getitem__, column), np.int64, len(column)) for column in columns]
 
 
 def add_ends(interval: Interval, ends: Sequence[Ends], method: str) -> Interval:
-    """The interval with its ends for these roles, and for new ones where they are known; the second hold the first."""
+    """The interval with its ends for these roles, and for new ones where they are known; the second hold the first.
+
+    Without any ends, it stays as it is.
+    """
+    if not ends:
+        return interval
     rounded = [(round(float(low), _DIGITS), round(float(high), _DIGITS)) for low, high in ends]
     low, high = rounded[0]
-    new_roles = rounded[1] if rounded[1:] else None
+    new_roles = rounded[1] if len(rounded) > 1 else None
     return interval._replace(low=low, high=high, new_roles=new_roles, method=method)
 
 
@@ -239,7 +262,8 @@ def _compute_wilson_ends(share: float, n: float) -> Ends:
     z = compute_t_quantile(math.inf)
     middle = share + z**2 / (2 * n)
     variance = share * (1 - share) / n + (z / (2 * n)) ** 2
-    reach, scale = z * math.sqrt(variance), 1 + z**2 / n
+    reach = z * math.sqrt(variance)
+    scale = 1 + z**2 / n
     low = (middle - reach) / scale if share > 0 else 0.0
     high = (middle + reach) / scale if share < 1 else 1.0
     return low, high
@@ -261,7 +285,8 @@ def encode_interval(interval: Interval | None) -> dict[str, Any] | None:
     """One metric as the contract's JSON object; ``ci95`` is null where one question alone cannot tell."""
     if interval is None:
         return None
-    value: dict[str, Any] = {"mean": interval.mean, "ci95": interval.ends and list(interval.ends)}
+    ends = interval.ends and list(interval.ends)
+    value: dict[str, Any] = {"mean": interval.mean, "ci95": ends}
     if interval.new_roles is not None:
         value["ci95_new_roles"] = list(interval.new_roles)
     if interval.n:
@@ -280,15 +305,26 @@ def read_interval(value: Any) -> Interval | None:
     if value is None or isinstance(value, Interval):
         return value
     try:
-        mean, ends, wide = float(value["mean"]), value.get("ci95"), value.get("ci95_new_roles")
-        low, high = (None, None) if ends is None else map(float, ends)
-        new_roles = None if wide is None else (float(wide[0]), float(wide[1]))
-        n, clusters = (int(value.get(key) or 0) for key in ("n", "questions"))
+        mean = float(value["mean"])
+        ends = _read_ends(value.get("ci95"))
+        new_roles = _read_ends(value.get("ci95_new_roles"))
+        n = int(value.get("n") or 0)
+        clusters = int(value.get("questions") or 0)
+        method = str(value.get("method") or "")
     except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
         raise ValueError('expected {"mean", "ci95", "n"} or null') from error
-    if not all(abs(number) <= _MOST for number in (mean, low or 0, high or 0, *(new_roles or ()))):
+    numbers = (mean, *(ends or ()), *(new_roles or ()))
+    if not all(abs(number) <= _MOST for number in numbers):
         raise ValueError(f"a score must be finite and at most {_MOST:g}; a metric without rows is null")
-    return Interval(mean, low, high, n, clusters, new_roles, str(value.get("method") or ""))
+    low, high = ends or (None, None)
+    return Interval(mean, low, high, n, clusters, new_roles, method)
+
+
+def _read_ends(value: Any) -> Ends | None:
+    if value is None:
+        return None
+    low, high = map(float, value)
+    return low, high
 
 
 #: An interval that JSON may hold as null.
@@ -323,13 +359,16 @@ def _select_new_roles(value: Any) -> Any:
         return take_new_roles(value) or value
     if isinstance(value, Mapping):
         return {key: _select_new_roles(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return type(value)(map(_select_new_roles, value)) if not hasattr(value, "_fields") else value
+    # A named tuple is one value.
+    if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
+        return type(value)(map(_select_new_roles, value))
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    names = [item.name for item in fields(value) if item.init]
-    selected = {name: _select_new_roles(getattr(value, name)) for name in names}
-    for name in names:
+    selected = {}
+    for item in fields(value):
+        if item.init:
+            selected[item.name] = _select_new_roles(getattr(value, item.name))
+    for name in selected:
         wide = selected.get(f"{name}{_WIDE}")
         if wide is not None:
             selected[name] = wide
@@ -370,23 +409,31 @@ def compare_pairs(
     >>> round(compare_pairs([1, 1, 0], [0, 0, 0], ["a", "b", "c"]).p, 4)
     0.1835
     """
-    differences = (np.asarray(first, float) - np.asarray(second, float)).tolist()
-    sample = ClusteredSample(differences, clusters, roles)
-    interval, errors = estimate_mean([sample]), compute_spreads([sample])
-    if interval.ends is None and errors and interval.mean:
-        error = abs(interval.mean) / Spread(1.0, interval.clusters - 1).compute_reach(0.5**interval.clusters)
-        errors = [spread._replace(error=error) for spread in errors]
-        reaches = [spread.compute_reach() for spread in errors]
-        ends = [(interval.mean - reach, interval.mean + reach) for reach in reaches]
+    differences = np.asarray(first, float) - np.asarray(second, float)
+    sample = ClusteredSample(differences.tolist(), clusters, roles)
+    interval = estimate_mean([sample])
+    mean = interval.mean
+    spreads = compute_spreads([sample])
+    if interval.ends is None and spreads and mean:
+        unit = Spread(1.0, interval.clusters - 1)
+        error = abs(mean) / unit.compute_reach(0.5**interval.clusters)
+        spreads = [spread._replace(error=error) for spread in spreads]
+        ends = []
+        for spread in spreads:
+            reach = spread.compute_reach()
+            ends.append((mean - reach, mean + reach))
         interval = add_ends(interval, ends, "the sign test by question")
-    chances = [_compute_p_value(interval.mean, spread) for spread in errors]
-    return PairedTest(interval, chances[0] if chances else 1.0, chances[1] if chances[1:] else None)
+    p_values = [_compute_p_value(mean, spread) for spread in spreads] or [1.0]
+    p_new_roles = p_values[1] if len(p_values) > 1 else None
+    return PairedTest(interval, p_values[0], p_new_roles)
 
 
 def _compute_p_value(mean: float, spread: Spread) -> float:
     from scipy.special import stdtr
 
-    return float(2 * stdtr(spread.freedom, -abs(mean) / spread.error)) if spread.error else 1.0
+    if not spread.error:
+        return 1.0
+    return float(2 * stdtr(spread.freedom, -abs(mean) / spread.error))
 
 
 def adjust_p_values(p_values: Sequence[float]) -> list[float]:
@@ -406,5 +453,8 @@ def adjust_p_values(p_values: Sequence[float]) -> list[float]:
     """
     numbers = np.asarray(p_values, dtype=np.float64)
     order = np.argsort(numbers, kind="stable")
-    steps = np.minimum(numbers[order] * np.arange(len(numbers), 0, -1), 1.0)
-    return list(np.maximum.accumulate(steps)[np.argsort(order)].tolist())
+    factors = np.arange(len(numbers), 0, -1)
+    steps = np.minimum(numbers[order] * factors, 1.0)
+    adjusted = np.maximum.accumulate(steps)
+    in_given_order: list[float] = adjusted[np.argsort(order)].tolist()
+    return in_given_order

@@ -35,7 +35,6 @@ import numpy as np
 
 from rolellm.scoring.statistics.intervals import (
     ClusteredSample,
-    Ends,
     Floats,
     Interval,
     add_ends,
@@ -110,17 +109,23 @@ def fit_length_control(
     theta = _estimate(values[0], influences[0], data)
     phi = _estimate(values[1], influences[1], data)
     rate = theta._replace(mean=_compute_sigmoid(theta.mean))
-    ends = [_compute_sigmoid_ends(*both) for both in (theta.ends, theta.new_roles) if both is not None]
+    ends = []
+    for logits in filter(None, (theta.ends, theta.new_roles)):
+        low, high = map(_compute_sigmoid, logits)
+        ends.append((low, high))
     return LengthControl(add_ends(rate, ends, _METHOD), phi, None)
 
 
 def _estimate(fitted: Any, influence: Floats, data: LengthData) -> Interval:
     """An estimate whose error is that of the mean of how far each row moves it."""
     value = float(fitted)
-    spreads = compute_spreads([ClusteredSample(influence.tolist(), data.clusters, data.roles)])
-    reaches = [spread.compute_reach() for spread in spreads]
+    sample = ClusteredSample(influence.tolist(), data.clusters, data.roles)
+    ends = []
+    for spread in compute_spreads([sample]):
+        reach = spread.compute_reach()
+        ends.append((value - reach, value + reach))
     interval = Interval(round(value, _DIGITS), n=len(influence), clusters=len(set(data.clusters)))
-    return add_ends(interval, [(value - reach, value + reach) for reach in reaches], _METHOD)
+    return add_ends(interval, ends, _METHOD)
 
 
 def _read_columns(
@@ -130,16 +135,17 @@ def _read_columns(
     clusters: Sequence[Hashable],
     roles: Sequence[Hashable],
 ) -> tuple[LengthData, Floats]:
-    won, codes = np.asarray(outcomes, float), number_clusters(clusters)
+    values = np.asarray(outcomes, float)
+    codes = number_clusters(clusters)
     differences = np.asarray(lengths, float) - np.asarray(baseline_lengths, float)
-    order = np.lexsort((differences, won, codes))
+    order = np.lexsort((differences, values, codes))
     differences = differences[order]
     # Rows in another order are summed with other rounding errors; these are in one order.
     terms = np.zeros_like(differences)
     if np.ptp(differences) > 0:
         terms = np.tanh(differences / float(differences.std(ddof=1)))
     ordered_roles = [roles[row] for row in order] if roles else []
-    return LengthData(won[order], terms, codes[order].tolist(), ordered_roles), differences
+    return LengthData(values[order], terms, codes[order].tolist(), ordered_roles), differences
 
 
 def _find_problem(data: LengthData, differences: Floats, questions: int) -> str | None:
@@ -166,10 +172,12 @@ def _fit_length(data: LengthData) -> tuple[Floats, Floats]:
     logistic's curvature that always climbs (Sun & Tran-Dinh, 2019), and near the top it is a full step.
     """
     columns = np.stack([np.ones_like(data.terms), data.terms])
-    ridge, values = np.array([0.0, RIDGE]), np.zeros(2)
+    ridge = np.array([0.0, RIDGE])
+    values = np.zeros(2)
     for _ in range(_STEPS):
         chance = _compute_sigmoid(values @ columns)
-        curve = (columns * chance * (1 - chance)) @ columns.T + np.diag(ridge)
+        weights = chance * (1 - chance)
+        curve = (columns * weights) @ columns.T + np.diag(ridge)
         slopes = columns * (data.outcomes - chance)
         step = np.linalg.solve(curve, slopes.sum(axis=1) - ridge * values)
         reach = float(np.abs(step).sum())
@@ -181,7 +189,3 @@ def _fit_length(data: LengthData) -> tuple[Floats, Floats]:
 
 def _compute_sigmoid(values: Any) -> Any:
     return 0.5 * (1 + np.tanh(values / 2))
-
-
-def _compute_sigmoid_ends(low: float, high: float) -> Ends:
-    return float(_compute_sigmoid(low)), float(_compute_sigmoid(high))

@@ -1,0 +1,223 @@
+"""Blocks of a page, all of one shape: sentences, tables, pictures, and cards of texts; and the checks' results as such.
+
+`html/macros.html.jinja` lays out any block.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import zip_longest
+from typing import Any, Final
+
+from rolellm.checks.character_tests import SIGNED, TestsResult
+from rolellm.checks.drift import DriftResult
+from rolellm.checks.safety import MEASURES, SafetyResult, pair_replies
+from rolellm.core.table import Table, TableRow
+from rolellm.runs import Run
+
+#: Replies that became worse, by measure, that a page shows.
+_EXAMPLES: Final = 3
+_WITHHELD: Final = "(withheld by the server)"
+
+
+@dataclass(frozen=True, slots=True)
+class Card:
+    """Texts that are read together.
+
+    Attributes:
+        title: The heading.
+        message: What the texts reply to.
+        texts: Each with its label.
+        language: That of the texts.
+        facts: What is known of the texts, each with its name.
+    """
+
+    title: str
+    message: str = ""
+    texts: Sequence[tuple[str, str]] = ()
+    language: str = "en"
+    facts: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Block:
+    """A block of a page.
+
+    Attributes:
+        title: The heading; what is clicked where the block is folded.
+        id: Its anchor; empty for none.
+        warnings: Sentences to read before all else.
+        sentences: A list.
+        tables: One below the other.
+        systems: The key of the pictures' markers: name, number of the color, marker.
+        pictures: ``<svg>`` elements, next to each other.
+        cards: Next to each other.
+        notes: Paragraphs in small print.
+        code: Text in a fixed width, such as settings.
+        blocks: Blocks within the block.
+        is_folded: Whether a click shows it.
+    """
+
+    title: str = ""
+    id: str = ""
+    warnings: Sequence[str] = ()
+    sentences: Sequence[str] = ()
+    tables: Sequence[Table] = ()
+    systems: Sequence[tuple[str, int, str]] = ()
+    pictures: Sequence[str] = ()
+    cards: Sequence[Card] = ()
+    notes: Sequence[str] = ()
+    code: str = ""
+    blocks: Sequence[Block] = ()
+    is_folded: bool = True
+
+
+def lay_out_drift(drift: DriftResult) -> Block:
+    """Lay out systems over many turns."""
+    cards = []
+    for name, system in drift.systems.items():
+        for kind, example in system.examples.items():
+            title = f"{kind.replace('_', ' ')} · {name}, turn {example.turn}"
+            cards.append(Card(title, example.message, [("", example.reply)]))
+    note = (
+        "Unbroken: of the sessions that reach the last of these turns, those without a break of character up to it. In "
+        "character, language, person: replies without any break, in the role's language, and in the first person. "
+        "Repetition: word runs that were said before in the session. Style: word pairs from the role's own lines."
+    )
+    examples = [Block("First breaks", cards=cards)] if cards else []
+    return Block("Over many turns", "drift", tables=drift.tables(), notes=[note], blocks=examples, is_folded=False)
+
+
+def lay_out_tests(results: TestsResult) -> Block:
+    """Lay out a character's tests, those that fail first."""
+    blocks = []
+    for assertion in results.sorted_assertions:
+        cards = []
+        for trial in sorted(assertion.trials, key=lambda trial: trial not in assertion.failures):
+            texts = []
+            for message, reply in zip_longest(trial.messages, trial.replies, fillvalue=""):
+                texts += [("user", message), (results.role, reply)]
+            facts = []
+            if trial.problem:
+                facts.append(("fails", trial.problem))
+            if trial.ended:
+                facts.append(("unscored", trial.ended))
+            cards.append(Card("", "", texts, results.language, facts))
+        flaky = ", flaky" if assertion.flaky else ""
+        title = f"{assertion.name} {SIGNED[assertion.verdict]}{flaky}"
+        blocks.append(Block(title, cards=cards, is_folded=assertion.verdict == "passed"))
+    note = (
+        "Passes: share of replies that pass, with Wilson's 95 % interval. Flaky: the same message passes once and "
+        "fails once; for catchphrases, a bound lies inside the interval. Unscored: the model gave no reply, or replies "
+        "that are not language could decide it."
+    )
+    return Block("Character tests", "tests", tables=results.tables(), notes=[note], blocks=blocks, is_folded=False)
+
+
+def name_safety_models(run: Run[Any]) -> str:
+    """Name the two models of a check of safety."""
+    tuned, base = run.manifest["models"]["endpoints"]
+    return f"{tuned['name']} against {base['name']}"
+
+
+def lay_out_safety(result: SafetyResult, title: str, number: int = 1) -> Block:
+    """Lay out a check of safety.
+
+    Args:
+        result: Its result, with replies.
+        title: The models, as `name_safety_models` names them.
+        number: Its number in the page.
+    """
+    note = (
+        f"{title}, measured with {result.prompts.harmful} harmful prompts and {result.prompts.lookalikes} harmless "
+        "look-alikes. This is no certificate: each share is what rules or a guard model counted, and both miss some."
+    )
+    cards = list(_list_lapses(result))
+    lapses = Block(f"Replies that became worse ({len(cards)} shown; replies.jsonl has all)", cards=cards)
+    tables = [replace(table, title=f"{table.title}: {title}") for table in result.tables()]
+    heading = "Safety before and after tuning"
+    blocks = [lapses] if cards else []
+    return Block(heading, f"safety-{number}", notes=[note], tables=tables, blocks=blocks, is_folded=False)
+
+
+def _list_lapses(result: SafetyResult) -> Iterator[Card]:
+    """List replies that became worse by tuning: those of a measure together, in a role first, one of a prompt."""
+    for name, decider in result.deciders.items():
+        measure = MEASURES[name]
+        by_prompt: dict[str, Card] = {}
+        pairs = pair_replies(result.replies, name)
+        for pair in sorted(pairs, key=lambda pair: pair.after.role is None):
+            before, after = pair.values
+            if measure.sign * (after - before) <= 0:
+                continue
+            reply = pair.after
+            where = f", as {reply.role}" if reply.role else ""
+            texts = [("base", pair.before.reply), ("tuned", reply.reply)]
+            replies = [(model, text or _WITHHELD) for model, text in texts]
+            title = f"✗ {measure.lapse} by {decider}{where}"
+            card = Card(title, reply.prompt, replies, reply.language)
+            by_prompt.setdefault(reply.prompt, card)
+        yield from list(by_prompt.values())[:_EXAMPLES]
+
+
+#: Counts of a role that was made from a script, and what a table calls them.
+_MADE: Final = {
+    "format": "script read as",
+    "turns": "turns found",
+    "own_lines": "the role's own lines",
+    "candidates": "question pairs made",
+    "kept": "kept",
+    "dropped": "dropped",
+    "replies": "replies to general instructions",
+    "asked_again": "asked again",
+    "rows": "rows in the data set",
+    "calls": "calls",
+}
+
+
+def lay_out_made(made: Mapping[str, Any]) -> Block:
+    """Lay out roles that were made from scripts, as `rolellm.demo.making.make_roles` returns them."""
+    note = (
+        "Every pair has a receipt, including those that a filter dropped. Shown are the first of each type that was "
+        "kept, and one that was dropped, each with the lines of its source that share the most words with it."
+    )
+    blocks = [Block(role["role"], cards=_describe_pairs(role)) for role in made["roles"] if role["pairs"]]
+    table = build_made_table(made)
+    return Block("Made from a script", "made", sentences=[made["by"]], tables=[table], notes=[note], blocks=blocks)
+
+
+def build_made_table(made: Mapping[str, Any]) -> Table:
+    """Build a table of the counts of roles that were made from scripts, a column a role."""
+    rows = []
+    for key, name in _MADE.items():
+        cells = [_format_count(role[key]) for role in made["roles"]]
+        rows.append(TableRow((name,), tuple(cells)))
+    heads = tuple(role["role"] for role in made["roles"])
+    return Table("Made from a script", ("",), heads, tuple(rows), left=heads)
+
+
+def _format_count(value: Any) -> str:
+    """Format a count; of several, those that are not 0, each with its name."""
+    if not isinstance(value, Mapping):
+        return f"{value:,}" if isinstance(value, int) else str(value)
+    clauses = [f"{count:,} {name.replace('_', ' ')}" for name, count in value.items() if count]
+    return ", ".join(clauses) or "none"
+
+
+def _describe_pairs(role: Mapping[str, Any]) -> list[Card]:
+    cards = []
+    for pair in role["pairs"]:
+        status = "Kept" if pair["by"] is None else f"Dropped: {pair['by']}"
+        source = pair["source"]
+        if pair["start"] >= 0:
+            source += f", characters {pair['start']:,}–{pair['end']:,}"
+        lines = [f"{number or ''} {line}".strip() for number, line in pair["lines"]]
+        facts = [("Confidence", pair["confidence"])]
+        if pair["reason"] is not None:
+            facts.append(("Why", pair["reason"]))
+        facts.append(("Receipt", f"prompt {pair['prompt'][:16]}, model {pair['model']}"))
+        title = f"{status} · {pair['type'].replace('_', '-')}"
+        texts = [("", pair["answer"]), (f"Made from {source}", "\n".join(lines))]
+        cards.append(Card(title, pair["question"], texts, role["language"], facts))
+    return cards
