@@ -40,7 +40,8 @@ def fill(sheet: Path, *filled: list[str]) -> None:
 
 def test_the_audit_of_the_references_stands_beside_the_papers(folder: Path, tmp_path: Path, command: Command) -> None:
     sheet = tmp_path / "audit.csv"
-    words = ("label", folder, "--annotator", "anna", "--audit", "--set", "system=reference", "--limit", 2, "--sheet", sheet)
+    words: tuple[object, ...] = ("label", folder, "--annotator", "anna", "--audit", "--set", "system=reference")
+    words += ("--limit", 2, "--sheet", sheet)
     assert command(*words).code == 0
     fill(sheet, ["yes", "yes", "cannot tell"], ["yes", "no", "no"])
     assert command(*words).code == 0
@@ -69,7 +70,7 @@ def test_one_person_labels_in_one_place_until_asked_to_stop(folder: Path, comman
     ("words", "said"),
     [
         pytest.param(["--annotator", "../anna"], "not a file name", id="a path for a name"),
-        pytest.param(["--annotator", "anna", "--set", "system=quill-7b"], "system needs --audit", id="a ranking of one"),
+        pytest.param(["--annotator", "anna", "--set", "system=quill-7b"], "system needs --audit", id="a ranking"),
     ],
 )
 def test_what_cannot_be_done_is_said(command: Command, folder: Path, words: list[str], said: str) -> None:
