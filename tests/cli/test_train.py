@@ -66,13 +66,6 @@ def test_one_process_in_place_of_two_is_refused(recipe: Path, tmp_path: Path, ro
     assert not (tmp_path / "runs").exists()
 
 
-def test_preview_shows_tokens_and_trains_nothing(recipe: Path, tmp_path: Path, warm: Forking) -> None:
-    lines = warm(["train", recipe, "--preview", "--limit", "2"], tmp_path).splitlines()
-    assert sum(line.startswith("row ") for line in lines) == 2
-    assert {line[:2] for line in lines} == {"ro", ". ", "+ "}
-    assert not (tmp_path / "runs").exists()
-
-
 def test_preview_shows_which_turns_of_own_rows_are_trained(recipe: Path, tmp_path: Path, warm: Forking) -> None:
     ask, wrong, right = (
         {"role": "user", "content": "Why?"},

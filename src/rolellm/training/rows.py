@@ -132,7 +132,8 @@ def load_replies(recipe: Recipe) -> Replies:
 
 def select_base_rows(recipe: Recipe, replies: Replies) -> list[Row]:
     """The rows that a base is built from: those trained on and, where these have no plain answers, the sample's."""
-    rows = [item for item in replies if isinstance(item, Row)]
+    # Dialogues are not read for rows that they do not hold.
+    rows = [] if isinstance(replies, OwnRows) else [item for item in replies if isinstance(item, Row)]
     if recipe.base.build is not None and recipe.data.source == "script":
         rows = load_rows(recipe)
     if recipe.base.build is None or any(row.raw_reference for row in rows):
