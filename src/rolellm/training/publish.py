@@ -166,9 +166,7 @@ def _choose_form(subject: object, is_adapter: bool, merge: bool, base: str | Non
         RecipeError: For a merge without an adapter, and an adapter whose base is not on the Hub.
     """
     if merge and not is_adapter:
-        raise RecipeError(
-            f"{subject}: all weights are tuned, so there is nothing to merge; leave --merge out"
-        )
+        raise RecipeError(f"{subject}: all weights are tuned, so there is nothing to merge; leave --merge out")
     if is_adapter and not merge and base is None:
         raise RecipeError(
             f"{subject}: the adapter's base is a folder that nobody else has: merge the adapter into it (--merge), "
