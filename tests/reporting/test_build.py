@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.judging.records import read_run
