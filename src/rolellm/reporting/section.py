@@ -137,7 +137,9 @@ class Section:
                 baselines[name] = report
             elif kind == "model":
                 scored[name] = report
-        names = {*baselines, *filter(None, [self.judged and self.judged.baseline])}
+        names = {*baselines}
+        if self.judged and self.judged.baseline:
+            names.add(self.judged.baseline)
         return Evidence({} if self.disagreements else scored | baselines, self.judged, baselines=sorted(names))
 
     def describe(self) -> list[str]:
