@@ -246,7 +246,8 @@ def _read_judged_part(run: JudgeRun, options: ReportOptions) -> tuple[Section, Q
         reports[model.name] = replace(report, fingerprint={**report.fingerprint, "answers": source})
     # Other training rows would have to be downloaded.
     training = load_training_rows(scoring) if judged.config == SAMPLE else None
-    reports = _add_floors(reports, comparison.rows, scoring, training)
+    models = {name: report for name, report in reports.items() if name not in comparison.canaries}
+    reports |= _add_floors(models, comparison.rows, scoring, training)
     released = published_for(judged.config, judged.split, comparison.rows)
     part = Section(_make_title(judged.config, run.folder), reports, judged, run.recipe, released)
     return part, replace(_collect_questions(run), name=part.title, rouge=_map_row_scores(reports))
