@@ -52,7 +52,6 @@ _Class = TypeVar("_Class")
 _Type = TypeVar("_Type")
 _P = ParamSpec("_P")
 _R = TypeVar("_R")
-_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _ADVANCED = "advanced"
 #: A field that few people set: a key for settings files and ``--set``, without an option of its own.
 Advanced = Annotated[_Type, _ADVANCED]
@@ -283,7 +282,7 @@ def describe_alternatives(key: str, candidates: Iterable[str]) -> str:
     close = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
     close = close or difflib.get_close_matches(key, names, n=1)
     close = close or difflib.get_close_matches(key, [name.rpartition(".")[2] for name in names], n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known keys: {', '.join(names)}"
+    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(names)}"
 
 
 def suggest_keywords(*classes: type) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
@@ -301,21 +300,27 @@ def suggest_keywords(*classes: type) -> Callable[[Callable[_P, _R]], Callable[_P
     """
 
     def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
-        parameters = inspect.signature(function).parameters.values()
-        known = [item.name for item in parameters if item.kind not in _VARIADIC and item.name not in ("self", "cls")]
-        for cls in classes:
-            known += [item.name for item in dataclasses.fields(cast(Any, cls))]
+        parameters = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
 
         @functools.wraps(function)
         def call(*values: _P.args, **keywords: _P.kwargs) -> _R:
             for name in keywords:
-                if name not in known:
-                    raise SettingsError(f"unknown keyword {name}{describe_alternatives(name, known)}")
+                if name not in parameters:
+                    _check_keyword(name, parameters, classes)
             return function(*values, **keywords)
 
         return call
 
     return decorate
+
+
+def _check_keyword(name: str, parameters: Iterable[str], classes: Iterable[type]) -> None:
+    known = list(parameters)
+    for cls in classes:
+        # The fields of sections go by their own names.
+        known += [key.rpartition(".")[2] for key in list_keys(cls)]
+    if name not in known:
+        raise SettingsError(f"unknown keyword {name}{describe_alternatives(name, known)}")
 
 
 @functools.lru_cache

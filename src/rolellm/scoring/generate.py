@@ -31,7 +31,7 @@ from rolellm.core.locks import lock_folder
 from rolellm.core.progress import open_bar, track_progress
 from rolellm.core.records import Row
 from rolellm.core.result import Result
-from rolellm.core.settings import Field, dump, read
+from rolellm.core.settings import Field, dump, read, suggest_keywords
 from rolellm.core.text import join_names
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Finish, Request, Sampling, accept_text, convert_turns
@@ -252,6 +252,7 @@ def check_model(settings: GenerateSettings) -> tuple[ModelSource, GenerateSettin
     return source, complete_settings(settings, source)
 
 
+@suggest_keywords(GenerateSettings)
 def generate(model: Any, dataset: Any, *, llm: Any = None, out: str | Path | None = None, **decoding: Any) -> Any:
     """Answer the rows of a dataset.
 

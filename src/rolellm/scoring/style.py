@@ -26,6 +26,7 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Language, Row, Subset
 from rolellm.core.result import Result
+from rolellm.core.settings import suggest_keywords
 from rolellm.core.table import Cell, Interval, Table, TableRow
 from rolellm.core.text import fold
 from rolellm.scoring.matching import match_predictions
@@ -202,6 +203,7 @@ def _build_role_table(language: str, style: LanguageStyle) -> Table:
     return Table(title, ("Role",), (*heads, last_head), tuple(rows), left=(last_head,))
 
 
+@suggest_keywords()
 def style(
     predictions: str | Path | Sequence[str | Path] = (),
     config: str | None = None,
