@@ -132,7 +132,7 @@ def test_a_model_on_this_machine_can_be_asked_without_a_key(place: Path, tiny_mo
     )
     judge = ("--judge", "role-pair", "--limit", "1", "--set", "canaries=false")
     # Random weights give no verdicts; that they were asked, and that this counts as none, is the point.
-    done = run(*ASK, *judge, "--set", "shown=40")
+    done = run(*ASK, *judge)
     assert done.code == 1 and "4 of 4 verdicts are missing" in done.err
 
 

@@ -328,7 +328,7 @@ class Table:
         heads = [Text(make_visible(head)) for head in self.column_heads()]
         longest = 0
         for row in self.rows:
-            longest = max(longest, *map(measure_width, row.names))
+            longest = max([longest, *map(measure_width, row.names)])
         for head in heads[: len(self.heads)]:
             # Numbers fold between their parts; a name has to be read.
             table.add_column(head, overflow="fold", min_width=min(longest, _NAME_WIDTH))
@@ -341,7 +341,7 @@ class Table:
             width = 0
             for row_cells in cells:
                 parts = row_cells[index].plain.splitlines()
-                width = max(width, *map(measure_width, parts))
+                width = max([width, *map(measure_width, parts)])
             table.add_column(head, justify="right", min_width=width)
         for line, row_cells in zip(lines, cells, strict=True):
             names = [Text(make_visible(name)) for name in line.names]
