@@ -38,8 +38,8 @@ class JudgingSettings:
     baseline: str = "rolegpt"
     limit: int | None = Field(None, ge=1)
     roles: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "role"})
-    subset: Literal["general", "role_specific"] | None = None
-    data_dir: Path | None = None
+    subset: Advanced[Literal["general", "role_specific"] | None] = None
+    data_dir: Advanced[Path | None] = None
     canaries: Advanced[bool] = True
     max_unscored: Advanced[float] = Field(0.01, ge=0, le=1)
     seed: Advanced[int] = Field(default=0, ge=0)
@@ -67,5 +67,5 @@ class LabelSettings:
     annotator: str | None = None
     limit: int = Field(50, ge=1)
     audit: bool = False
-    system: str | None = None
-    port: int = Field(0, ge=0, le=65535)
+    system: Advanced[str | None] = None
+    port: Advanced[int] = Field(0, ge=0, le=65535)

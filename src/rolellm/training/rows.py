@@ -37,6 +37,8 @@ if TYPE_CHECKING:
 
 #: Names of rows or roles in a message, at most.
 NAMED = 10
+#: Turns of a script before the line to learn, at most (our choice).
+SCRIPT_TURNS = 6
 # Dialogues whose languages are looked at.
 _SAMPLED = 1000
 
@@ -126,7 +128,7 @@ def load_replies(recipe: Recipe) -> Replies:
         raise RecipeError("data.source: dataset needs --data FILE (data.path), or train_dataset=... from Python")
     if recipe.data.source == "script":
         templates = DescriptionPrompts(recipe.prompt.system_template).templates
-        return make_script_conversations(load_script_profiles(recipe.data), templates, recipe.data)
+        return make_script_conversations(load_script_profiles(recipe.data), templates, recipe.data.max_rows)
     return load_rows(recipe)
 
 
@@ -460,14 +462,18 @@ def load_script_profiles(data: DataRecipe) -> list[Profile]:
 
 
 def make_script_conversations(
-    profiles: Iterable[Profile], template: Mapping[Language, Template], data: DataRecipe
+    profiles: Iterable[Profile],
+    template: Mapping[Language, Template],
+    max_rows: int | None = None,
+    turns_before: int = SCRIPT_TURNS,
 ) -> list[Conversation]:
     """One conversation a line of the role, in the order of the script; ``row_id`` is ``script/ROLE/N``, N from 1.
 
     Args:
         profiles: The roles, as from `load_script_profiles`.
         template: The system instruction of each language, as in `DescriptionPrompts`.
-        data: ``script_turns`` is the most turns that are shown before a line, ``max_rows`` the most lines in all.
+        max_rows: Maximum lines in all.
+        turns_before: Maximum turns that are shown before a line.
     """
     chats: list[Conversation] = []
     for profile in profiles:
@@ -480,11 +486,11 @@ def make_script_conversations(
                 if not profile.owns(turn):
                     continue
                 number += 1
-                first = max(0, index - data.script_turns)
+                first = max(0, index - turns_before)
                 before = _alternate_turns(profile, scene[first:index], opening=first == 0)
                 row_id, reply = f"script/{profile.role}/{number}", {"completion": turn.content}
                 chats.append(Conversation(row_id, (system, *before), reply, role=profile.role))
-    return chats[: data.max_rows]
+    return chats[:max_rows]
 
 
 def _alternate_turns(profile: Profile, turns: Sequence[Turn], *, opening: bool) -> Iterator[dict[str, str]]:

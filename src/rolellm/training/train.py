@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import HubError, RecipeError, RoleLLMWarning, require
+from rolellm.core.errors import RecipeError, RoleLLMWarning, require
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_bytes, hash_json
 from rolellm.core.folders import use_working_folder
@@ -36,7 +36,6 @@ from rolellm.training import bases, run_folder
 from rolellm.training import rows as data
 from rolellm.training.dialogues import describe_dialogues, encode_dialogues
 from rolellm.training.examples import Example, ExampleChain, encode
-from rolellm.training.publish import check_publishing, push
 from rolellm.training.recipe import DataRecipe, OutputRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import check_recipe, load_recipe
 from rolellm.training.rewards import find_reward, prepare_rewards, take_rewards
@@ -255,7 +254,6 @@ class TrainingRun(Result):
         training_seconds: Wall time of the optimizer steps alone, those before a resume included.
         eval_loss: The loss of what was held out, after training, in nats per token.
         held_out: Examples held out.
-        url: Where the run was published, with ``output.push_to_hub``.
     """
 
     out: Path
@@ -269,7 +267,6 @@ class TrainingRun(Result):
     training_seconds: float
     eval_loss: float | None = None
     held_out: int = 0
-    url: str | None = None
 
     @property
     def model_dir(self) -> Path:
@@ -289,11 +286,8 @@ class TrainingRun(Result):
         )
         lines = [summary]
         if self.eval_loss is not None:
-            lines.append(f"loss on the {self.held_out:,} held out: {self.eval_loss:.3f}")
-        lines.append(str(self.out))
-        if self.url is not None:
-            lines.append(self.url)
-        return lines
+            lines.append(f"loss on {self.held_out:,} held-out rows: {self.eval_loss:.3f}")
+        return [*lines, str(self.out)]
 
     @property
     def continues_with(self) -> list[str]:
@@ -346,7 +340,6 @@ def train(
         RunInUseError: When another run works in the folder.
         DivergedError: When the loss is NaN or infinite.
         StoppedShortError: On Ctrl-C or a full disk; says how to continue.
-        HubError: When the finished run cannot be published; `rolellm push` can do it later.
     """
     require("torch", "transformers", "trl", "peft", "accelerate", extra="train")
     start = _choose_start(resume, overwrite)
@@ -427,7 +420,6 @@ def _train_in_folder(
     if start == "resume":
         recipe, commit = run_folder.recall_start(run, recipe)
     run_folder.check_training_folder(run, recipe, start)
-    check_publishing(recipe)
     fixed = bases.pin_base(recipe, commit)
     prepared = prepare(fixed, run, rows, held_out)
     if not isinstance(prepared.replies, OwnRows):
@@ -466,9 +458,6 @@ def _train_in_folder(
         if is_first:
             write_json(run / MANIFEST, _make_manifest(recipe, prepared, result, processes.num_processes))
         processes.wait_for_everyone()
-    # After the others were let go: an upload may take longer than processes wait for each other.
-    if is_first and recipe.output.push_to_hub:
-        return _publish(recipe.output, result)
     return result
 
 
@@ -514,17 +503,6 @@ def _mix_safety(recipe: Recipe, prepared: Prepared, base: Path, run: Path, proce
 def _hash_adapter(recipe: Recipe) -> dict[str, str]:
     adapter = recipe.base.adapter
     return {} if adapter is None else {"adapter": hash_model(str(adapter))}
-
-
-def _publish(output: OutputRecipe, run: TrainingRun) -> TrainingRun:
-    try:
-        pushed = push(run, str(output.hub_repo), merge=output.merge, private=output.private)
-    except HubError as error:
-        again = f"rolellm push {run.out} {output.hub_repo}"
-        if output.merge:
-            again += " --merge"
-        raise type(error)(f"{error}\nThe run in {run.out} is finished; publish it with: {again}") from error
-    return replace(run, url=pushed.url)
 
 
 def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, processes: int) -> dict[str, Any]:
