@@ -10,7 +10,7 @@ import typer
 
 from rolellm.cli.llm_options import make_llm, stop_if_dry
 from rolellm.cli.options import AsJson, with_options
-from rolellm.cli.output import print_result
+from rolellm.cli.output import print_result, print_sentences
 from rolellm.core.result import Result
 from rolellm.core.settings import dump
 from rolellm.judging.settings import JudgingSettings
@@ -45,6 +45,7 @@ def run_judge(
     from rolellm.judging.result import JudgingResult
     from rolellm.judging.run import Judging, join_predictions, judge
     from rolellm.judging.systems import parse_sources
+    from rolellm.reporting.build import answer_judging
     from rolellm.scoring.predictions import complete_source
 
     llm = make_llm(model_options, call_options)
@@ -63,10 +64,13 @@ def run_judge(
         stop_if_dry(Judging(comparison, settings, dataset), llm)
     folder = out or Path(f"judge-{config}")
     try:
-        return judge(answers, llm=llm, out=folder, **dump(settings))
+        result = judge(answers, llm=llm, out=folder, **dump(settings))
     except JudgingError:
         print_result(JudgingResult.from_dict(read_json(folder / RESULT), folder / RESULT), as_json)
         raise
+    if not as_json:
+        print_sentences(answer_judging(result))
+    return result
 
 
 def _certify(llm: LLM, settings: JudgingSettings, out: Path | None) -> Result:
