@@ -205,9 +205,7 @@ def check_run_folder(folder: str | Path, kind: str) -> None:
     is_found = kind not in _RELEASED or target.name.startswith(kind)
     if not is_found and (target.parent / PROFILE).is_file():
         name = target.with_name(f"{kind}-{target.name}")
-        raise SettingsError(
-            f"in a character's folder, a release only finds runs named {kind}…; name it {name} (--out)"
-        )
+        raise SettingsError(f"in a character's folder, a release only finds runs named {kind}…; name it {name} (--out)")
 
 
 def _describe_contents(folder: Path, kind: str) -> str:
