@@ -137,10 +137,10 @@ class Section:
                 baselines[name] = report
             elif kind == "model":
                 scored[name] = report
-        names = [*baselines]
+        names = {*baselines}
         if self.judged and self.judged.baseline:
-            names.append(self.judged.baseline)
-        return Evidence({} if self.disagreements else scored | baselines, self.judged, baselines=names)
+            names.add(self.judged.baseline)
+        return Evidence({} if self.disagreements else scored | baselines, self.judged, baselines=sorted(names))
 
     def describe(self) -> list[str]:
         """Say whether the judges' figures stand, and what was found about all but canaries."""
