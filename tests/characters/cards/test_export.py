@@ -80,25 +80,6 @@ def test_any_lore_comes_back_and_what_is_disabled_stays(lore: list[Lore]) -> Non
     assert [entry["content"] for entry in again.entries if not entry.get("enabled", True)] == ["Unused."]
 
 
-def test_changed_talk() -> None:
-    card, character = read_card(make_card(), language="en")
-    said = {"Please.": "No, thank you.", "You again.": "Back so soon?", "A storm. User knocks.": "Calm."}
-    turns = tuple(replace(turn, content=said.get(turn.content, turn.content)) for turn in character.turns)
-    exported = export_character(replace(character, turns=turns), card)
-    data = exported.value["data"]
-    assert exported.changed == ("scenario", "alternate_greetings", "mes_example")
-    assert data["scenario"] == "Calm."
-    # What was not touched keeps its placeholders.
-    assert data["alternate_greetings"] == ["Back so soon?", "<BOT> nods."]
-    assert data["first_mes"] == "Who's there, <USER>?"
-    assert data["mes_example"] == (
-        "<START>\n{{user}}: hi\n{{char}}: Count the steps.\nAll 212.\n"
-        "<START>\n*Dawn.*\n{{user}}: Tea?\n{{char}}: No, thank you."
-    )
-    again, _ = export_again(replace(character, turns=turns), card)
-    assert again.turns == turns
-
-
 def test_a_script_s_scenes_come_into_the_examples_within_a_budget() -> None:
     card, character = read_card(make_card(), language="en")
     script = []
@@ -114,19 +95,6 @@ def test_a_script_s_scenes_come_into_the_examples_within_a_budget() -> None:
     assert after.startswith(before)
     assert EXAMPLES // 2 < len(after) - len(before) < EXAMPLES * 1.2
     assert any("of new scenes added" in note for note in exported.notes)
-
-
-def test_a_character_read_from_a_script_under_the_same_scene_numbers_leaves_the_greetings() -> None:
-    card, character = read_card(make_card(), language="en")
-    script = tuple(
-        Turn(speaker, f"{speaker} {scene} {number}", "speech", scene)
-        for scene in range(3)
-        for number, speaker in enumerate(("Brom", "Ada Fenn", "Brom"))
-    )
-    exported = export_character(replace(character, turns=script), card)
-    data = exported.value["data"]
-    assert (data["first_mes"], data["alternate_greetings"]) == (card.first_mes, list(card.alternate_greetings))
-    assert "{{char}}: Ada Fenn 0 1" in data["mes_example"]
 
 
 def test_sillytavern_s_second_copy_of_the_v1_fields_changes_too() -> None:
