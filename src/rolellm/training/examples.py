@@ -225,7 +225,7 @@ def _find_problem(chat: Conversation, room: int, length: int, limit: str, traine
 def _has_special(tokenizer: PreTrainedTokenizerBase, chat: Conversation) -> bool:
     """Tell if text of a row is a special token to TRL, which tokenizes the rows of its other trainers itself.
 
-    Marks of thought, which templates write too, may stand in a reply.
+    A reply may hold marks of thought, which templates write too.
     """
     if list_control_tokens(tokenizer, [chat.messages, chat.options]):
         return True
