@@ -35,10 +35,8 @@ def run_score(
         style: Measure which role the replies sound like instead, next to the meter's accuracy on the references.
     """
     if style:
-        from rolellm.scoring.predictions import complete_source
         from rolellm.scoring.style import style as measure_style
 
-        config, split, data_dir = complete_source(files or [], config, split, data_dir)
         return measure_style(files or [], config, split=split, data_dir=data_dir)
     if not files:
         raise SettingsError("no predictions to score; name their files")

@@ -17,7 +17,7 @@ from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Row
 from rolellm.core.result import Result
-from rolellm.core.settings import read
+from rolellm.core.settings import read, suggest_keywords
 from rolellm.core.table import Table, write_tables
 from rolellm.core.text import join_names, make_safe_name
 from rolellm.data.rolebench.schema import SAMPLE
@@ -99,6 +99,7 @@ class BuiltReport(Result):
         return described | {"parts": [part.to_dict() for part in self.content.parts]}
 
 
+@suggest_keywords(ReportOptions)
 def report(
     runs: Any,
     out: str | Path = "report.html",

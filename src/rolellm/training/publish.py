@@ -28,7 +28,7 @@ from rolellm.core.jsonl import read_json
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Language
 from rolellm.core.sanitize import Markdown, make_markdown_environment, show_on_line
-from rolellm.core.settings import iterate_leaves, read
+from rolellm.core.settings import iterate_leaves, read, suggest_keywords
 from rolellm.core.table import Table, TableRow
 from rolellm.core.text import format_count
 from rolellm.core.typed_json import map_strings, strip_folders
@@ -90,6 +90,7 @@ class FinishedRun:
         return list(data.get("languages") or get_config(data["config"]).languages)
 
 
+@suggest_keywords(PushOptions)
 def push(
     run: Any,
     repo: str,

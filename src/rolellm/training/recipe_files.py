@@ -49,7 +49,7 @@ def find_recipe(name: str | Path, folder: Path = Path()) -> Path:
         return path
     if str(name) in shipped:
         return shipped[str(name)]
-    raise RecipeError(f"no recipe at {path}; those that ship: {', '.join(sorted(shipped)) or 'none'}")
+    raise RecipeError(f"no recipe at {path}{describe_alternatives(str(name), sorted(shipped))}")
 
 
 @contextmanager
