@@ -25,7 +25,7 @@ from rolellm.runs import Run
 from ..commands import Command
 from .test_odds import body
 
-KNOWN = prepare_certifying("sample", read(JudgingSettings, {"sample": 1000})).comparison
+KNOWN = prepare_certifying(None, read(JudgingSettings, {"limit": 1000})).comparison
 OWN_BY_QUESTION = {(row.role, row.question.strip()): KNOWN.answers[OWN][row.id] for row in KNOWN.rows}
 CANARIES = {NULL_MODEL, ECHO, OTHER_ROLE, OTHER_QUESTION, SHUFFLED, PADDED}
 WORDS_LLM = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
@@ -127,7 +127,7 @@ def test_a_judge_that_repeats_the_echo_is_unfit() -> None:
                 return texts[name][texts[name].index("{") : texts[name].rindex("}") + 1]
         return able(asked)
 
-    certificate = examine(repeat, sample=20)
+    certificate = examine(repeat, limit=20)
     echo = certificate.canaries[ECHO]
     assert echo is not None and echo.mean == 1 and certificate.verdict == "unfit" and certificate.unscored == 0
 
@@ -135,24 +135,24 @@ def test_a_judge_that_repeats_the_echo_is_unfit() -> None:
 def test_replies_without_a_verdict_fail() -> None:
     judge = make_judge(prefer_own)
     spoilt = lambda asked: "No." if draw(asked["messages"][-1]["content"]) < 0.3 else judge(asked)  # noqa: E731
-    certificate = examine(spoilt, sample=20)
+    certificate = examine(spoilt, limit=20)
     assert certificate.verdict == "unfit" and "of the verdicts are missing" in certificate.sentence
 
 
 def test_few_rows_decide_nothing() -> None:
-    certificate = examine(make_judge(prefer_own), sample=2)
+    certificate = examine(make_judge(prefer_own), limit=2)
     assert certificate.verdict == "undecided" and "examine it with more rows" in certificate.sentence
 
 
 def test_a_judge_that_likes_the_first_place_may_be_fit_by_its_odds(llm_server: Any) -> None:
     url = llm_server(answer=make_judge(lambda first, second, own: 8 + prefer_own(first, second, own))).url
     llm = {"endpoints": [{"base_url": url, "model": "m", "concurrency": 16}]}
-    verdicts = [rolellm.certify(llm, sample=12, judges=[name]).verdict for name in ("role-pair", "role-odds")]
+    verdicts = [rolellm.certify(llm, limit=12, judges=[name]).verdict for name in ("role-pair", "role-odds")]
     assert verdicts == ["unfit", "fit"]
 
 
 def test_the_verdict_is_that_of_the_figures(tmp_path: Path) -> None:
-    rolellm.certify(WORDS_LLM, sample=8, out=tmp_path)
+    rolellm.certify(WORDS_LLM, limit=8, out=tmp_path)
     path = tmp_path / "certificate.json"
     value = json.loads(path.read_text())
     path.write_text(json.dumps({**value, "verdict": "fit", "sentence": "It is fit."}))
@@ -170,7 +170,7 @@ def test_the_verdict_stands_next_to_later_win_rates(tmp_path: Path) -> None:
         "judge words: not examined beyond this run's canaries; examine it with `rolellm judge --certify`, in this "
         "folder",
     )
-    certificate = rolellm.certify(WORDS_LLM, sample=8, out=tmp_path / "certificate-words")
+    certificate = rolellm.certify(WORDS_LLM, limit=8, out=tmp_path / "certificate-words")
     after = rolellm.judge({"a": answers}, data, out=tmp_path / "after", **options)
     assert after.certificates == (f"judge words: {certificate.line}",)
     assert after.to_dict()["judges"][0]["certificate"] == certificate.line
@@ -214,7 +214,7 @@ def test_what_is_asked_is_known() -> None:
         ({"judges": ["role-list"]}, "one judge of pairs"),
         ({"judges": ["role-list", "role-pair"]}, "one judge of pairs"),
         ({"baseline": "none", "canaries": False}, "baseline, canaries: a certificate has no"),
-        ({"dataset": "roles"}, None),
+        ({"config": "roles"}, None),
         ({"llm": JURY}, "one judge model at a time; the settings name a, b"),
     ],
     ids=["lists", "two", "unused", "no-rows", "a-jury"],

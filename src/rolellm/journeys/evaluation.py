@@ -13,7 +13,7 @@ from rolellm.core.files import open_atomic, write_json
 from rolellm.core.folders import name_call, use_working_folder
 from rolellm.core.locks import lock_folder
 from rolellm.core.result import Result
-from rolellm.core.settings import Advanced, Field, dump, read, settings
+from rolellm.core.settings import Advanced, Field, dump, read, settings, suggest_keywords
 from rolellm.core.table import PERCENT, Format, Table, TableRow
 from rolellm.core.text import make_safe_name
 from rolellm.models.local_model import DType
@@ -133,6 +133,7 @@ class EvalResult(Result):
         return "\n".join([Result._repr_html_(self), *pictures])
 
 
+@suggest_keywords(EvalSettings)
 def evaluate(
     models: str | Path | Sequence[str | Path] | Mapping[str, Any],
     *,

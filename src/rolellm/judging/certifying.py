@@ -14,7 +14,7 @@ from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.folders import use_working_folder
 from rolellm.core.records import Row
-from rolellm.core.settings import dump, read
+from rolellm.core.settings import dump, read, suggest_keywords
 from rolellm.judging.certificate import CERTIFICATE, KIND, Certificate
 from rolellm.judging.overlap_judge import make_words_judge
 from rolellm.judging.records import Comparison, System
@@ -27,12 +27,13 @@ from rolellm.models.prompts.fences import LIMIT
 from rolellm.runs import Plan, Records, run_step
 
 DEFAULT_JUDGE: Final = "role-pair"
+DEFAULT_CONFIG: Final = "sample"
 DEFAULT_ROWS: Final = 40
 #: The baseline of a certificate's pairs, and the canaries that other runs do not have.
 OWN: Final = "own reply"
 OTHER_QUESTION, SHUFFLED, PADDED = "canary: another question", "canary: shuffled words", "canary: padding"
 #: Settings of judging that an examination has; the others must be as by default.
-_USED: Final = ("judges", "sample", "roles", "subset", "data_dir", "max_unscored", "seed", "budget")
+_USED: Final = ("config", "split", "judges", "limit", "roles", "subset", "data_dir", "max_unscored", "seed", "budget")
 
 
 def make_known_pairs(rows: Sequence[Row], size: int, seed: int) -> Comparison:
@@ -171,7 +172,8 @@ class Certifying(Judging):
         return {"judge": outcome.result.judges[0].name}
 
 
-def certify(llm: Any, dataset: Any = "sample", *, out: str | Path | None = None, **settings: Any) -> Certificate:
+@suggest_keywords(JudgingSettings)
+def certify(llm: Any, dataset: Any = None, *, out: str | Path | None = None, **settings: Any) -> Certificate:
     """Examine a judge model before its win rates are believed.
 
     A later `judge` shows the verdict next to its win rates if the certificate's folder lies beside the run's folder, or
@@ -179,10 +181,11 @@ def certify(llm: Any, dataset: Any = "sample", *, out: str | Path | None = None,
 
     Args:
         llm: The model: a settings file, a dict of the same keys, a `Model`, or `rolellm.LLM`.
-        dataset: Rows with replies of roles: ``"CONFIG"`` or ``"CONFIG/SPLIT"`` of RoleBench, or a `datasets.Dataset`.
+        dataset: Rows with replies of roles; by default those of ``config`` and ``split``.
         out: The certificate's folder; by default a new temporary one.
-        settings: ``judges`` (by default role-pair), ``sample`` (rows, by default 40), ``seed``, ``roles``, ``subset``,
-            ``data_dir``, ``max_unscored`` and ``budget`` of `JudgingSettings`.
+        settings: ``config`` (by default sample), ``split``, ``judges`` (by default role-pair), ``limit`` (rows, by
+            default 40), ``seed``, ``roles``, ``subset``, ``data_dir``, ``max_unscored`` and ``budget`` of
+            `JudgingSettings`.
 
     Raises:
         SettingsError: For several models, other settings, and rows without replies of roles.
@@ -209,8 +212,10 @@ def prepare_certifying(dataset: Any, settings: JudgingSettings) -> Certifying:
     unused = [name for name in changed if name not in _USED]
     if unused:
         raise SettingsError(f"{', '.join(unused)}: a certificate has no such setting; it has {', '.join(_USED)}")
+    if dataset is None:
+        settings = replace(settings, config=settings.config or DEFAULT_CONFIG)
     data, rows = load_judged_rows({}, dataset, settings)
-    comparison = make_known_pairs(rows, settings.sample or DEFAULT_ROWS, settings.seed)
+    comparison = make_known_pairs(rows, settings.limit or DEFAULT_ROWS, settings.seed)
     if not comparison.rows:
         raise SettingsError("these rows have no replies of roles to examine a judge with; try --config sample")
     judges = settings.judges or (DEFAULT_JUDGE,)

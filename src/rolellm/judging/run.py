@@ -20,7 +20,7 @@ from rolellm.core.folders import use_working_folder
 from rolellm.core.locks import check_unlocked
 from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible
-from rolellm.core.settings import read
+from rolellm.core.settings import read, suggest_keywords
 from rolellm.judging.certificate import find_certificate
 from rolellm.judging.judge_models import DEFAULT_JUDGES, Judge, load_judges
 from rolellm.judging.overlap_judge import make_words_judge
@@ -57,6 +57,7 @@ from rolellm.scoring.score import hash_rows
 _NEEDED = ("role", "question")
 
 
+@suggest_keywords(JudgingSettings)
 def judge(
     predictions: Mapping[str, Any], dataset: Any = None, *, llm: Any, out: str | Path | None = None, **settings: Any
 ) -> JudgingResult:
@@ -67,8 +68,8 @@ def judge(
     Args:
         predictions: Name of a system to its answers: a `datasets.Dataset` with the rows' columns and ``prediction``, a
             file of predictions (or a list of paths), or a list of texts, one per row of ``dataset``.
-        dataset: The rows: a `datasets.Dataset`, or ``"CONFIG"`` or ``"CONFIG/SPLIT"`` of RoleBench. By default those of
-            the datasets in ``predictions``; for files that ``rolellm generate`` wrote, the split that they answer.
+        dataset: The rows. By default those of the datasets in ``predictions``; else those of ``config`` and ``split``,
+            and for files that ``rolellm generate`` wrote, those that they answer.
         llm: The models that judge: a settings file, a dict of the same keys, a `Model`, or `rolellm.LLM`.
         out: The run's folder; by default a new temporary one.
         settings: Any field of `JudgingSettings`.
@@ -114,8 +115,8 @@ def load_judged_rows(
 ) -> tuple[DatasetName, list[Row]]:
     """Load the rows to judge, and their dataset as far as it is named; see `judge` for what may be given."""
     tables = [answers for answers in predictions.values() if hasattr(answers, "column_names")]
-    if isinstance(dataset, str) or (dataset is None and not tables):
-        return _load_release_rows(predictions, dataset or "", settings)
+    if dataset is None and not tables:
+        return _load_release_rows(predictions, settings)
     if dataset is not None:
         tables = [dataset]
     # One question may be answered by some systems only; every row counts once.
@@ -125,12 +126,12 @@ def load_judged_rows(
             rows.setdefault(row.id, row)
     columns = [asdict(row) for row in rows.values()]
     chosen = read_dataset_rows(columns, settings.roles or (), settings.subset)
-    return DatasetName(**get_provenance(tables[0])), chosen
+    names = get_provenance(tables[0])
+    config, split = settings.config or names.get("config"), settings.split or names.get("split")
+    return DatasetName(config, split), chosen
 
 
-def _load_release_rows(
-    predictions: Mapping[str, Any], name: str, settings: JudgingSettings
-) -> tuple[DatasetName, list[Row]]:
+def _load_release_rows(predictions: Mapping[str, Any], settings: JudgingSettings) -> tuple[DatasetName, list[Row]]:
     """Load the rows of a split of RoleBench: the named one, or the one that files were generated for."""
     from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
 
@@ -140,10 +141,9 @@ def _load_release_rows(
             files.append(Path(answers))
         elif is_paths(answers):
             files += answers
-    if not name and not files:
-        raise SettingsError("lists of texts need the rows that they answer; give dataset=…")
-    config, _, split = name.partition("/")
-    config, split, data_dir = complete_source(files, config or None, split or None, settings.data_dir)
+    if not files and settings.config is None:
+        raise SettingsError("lists of texts need the rows that they answer; give dataset=… or config=…")
+    config, split, data_dir = complete_source(files, settings.config, settings.split, settings.data_dir)
     data = DatasetName(config, split, dataset_fingerprint(config, data_dir))
     columns = load_rolebench(config, split, data_dir=data_dir)
     return data, read_dataset_rows(columns, settings.roles or (), settings.subset)

@@ -241,11 +241,11 @@ def _sample_rows(
 ) -> list[Row]:
     """Select the rows that can be compared, or a sample of them that the baseline answered, for pairs need it."""
     able = [row for row in rows if sum(row.id in texts for texts in answers.values()) > 1]
-    if settings.sample is None:
+    if settings.limit is None:
         return able
     if base is not None:
         able = [row for row in able if row.id in answers[base]]
-    sample = draw_evenly(able, settings.sample, lambda row: hash_json(["sample", settings.seed, row.id]))
+    sample = draw_evenly(able, settings.limit, lambda row: hash_json(["sample", settings.seed, row.id]))
     return [able[index] for index in sample]
 
 

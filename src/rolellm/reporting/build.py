@@ -17,7 +17,7 @@ from rolellm.core.errors import DataError, PredictionError, SettingsError
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Row
 from rolellm.core.result import Result
-from rolellm.core.settings import read
+from rolellm.core.settings import read, suggest_keywords
 from rolellm.core.table import Table, write_tables
 from rolellm.core.text import join_names, make_safe_name
 from rolellm.data.rolebench.schema import SAMPLE
@@ -26,7 +26,7 @@ from rolellm.judging.result import JudgingResult
 from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.verdicts import sort_verdicts
 from rolellm.reporting.blocks import Block, lay_out_drift, lay_out_safety, name_safety_models
-from rolellm.reporting.findings import Answer
+from rolellm.reporting.findings import THIS, Answer
 from rolellm.reporting.page import PageContent, write_page
 from rolellm.reporting.questions import QuestionSet
 from rolellm.reporting.section import Section
@@ -99,6 +99,7 @@ class BuiltReport(Result):
         return described | {"parts": [part.to_dict() for part in self.content.parts]}
 
 
+@suggest_keywords(ReportOptions)
 def report(
     runs: Any,
     out: str | Path = "report.html",
@@ -237,26 +238,48 @@ def _read_judged_part(run: JudgeRun, options: ReportOptions) -> tuple[Section, Q
     scoring = _score_options(options, judged.config, judged.split, run.dataset.fingerprint)
     systems = {system.name: system for system in comparison.systems}
     reports: dict[str, ScoreReport] = {}
-    answers: dict[str, Mapping[str, str]] = {}
     for model in judged.models:
-        if model.name not in systems:
-            continue
-        replies = answers[model.name] = comparison.answers[model.name]
+        replies = comparison.answers[model.name] if model.name in systems else {}
         if not replies:
             continue
         report = _score(model.name, comparison.rows, _pair_texts(replies), scoring)
         source = dict(systems[model.name].source)
         reports[model.name] = replace(report, fingerprint={**report.fingerprint, "answers": source})
-    # Other data would have to be downloaded.
+    # Other training rows would have to be downloaded.
     training = load_training_rows(scoring) if judged.config == SAMPLE else None
-    reports = _add_floors(reports, comparison.rows, scoring, training)
-    judgements = track_progress(run.judgements(), "reading judgements")
-    verdicts = sort_verdicts(judgements, comparison.baseline, comparison.canaries)
+    models = {name: report for name, report in reports.items() if name not in comparison.canaries}
+    reports |= _add_floors(models, comparison.rows, scoring, training)
     released = published_for(judged.config, judged.split, comparison.rows)
     part = Section(_make_title(judged.config, run.folder), reports, judged, run.recipe, released)
+    return part, replace(_collect_questions(run), name=part.title, rouge=_map_row_scores(reports))
+
+
+def _collect_questions(run: JudgeRun) -> QuestionSet:
+    """Collect the rows of a judging run with all answers and what judges made of them."""
+    comparison = run.comparison
+    judgements = track_progress(run.judgements(), "reading judgements")
+    verdicts = sort_verdicts(judgements, comparison.baseline, comparison.canaries)
     kinds = {system.name: system.kind for system in comparison.systems}
-    rouge = _map_row_scores(reports)
-    return part, QuestionSet(part.title, comparison.rows, answers, verdicts.outcomes, rouge, kinds)
+    answers = {name: comparison.answers[name] for name in kinds}
+    return QuestionSet("", comparison.rows, answers, verdicts.outcomes, kinds=kinds)
+
+
+def answer_judging(result: JudgingResult) -> list[str]:
+    """Return the sentences that a reader of a judging run came for; none where the judge is not shown to be fit."""
+    evidence = Section("", {}, result).evidence
+    if not evidence.tests:
+        return []
+    answer = evidence.answer()
+    if result.folder is not None:
+        questions = _collect_questions(read_run(result.folder))
+        answer = replace(answer, failure=questions.describe_failure(answer.lead))
+    return answer.sentences
+
+
+def answer_scoring(report: ScoreReport) -> list[str]:
+    """Return the sentence that a reader of one system's scores came for; none without floors."""
+    evidence = Section("", {THIS: report}).evidence
+    return evidence.answer().sentences if evidence.tests else []
 
 
 def _score_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) -> tuple[Section, QuestionSet]:

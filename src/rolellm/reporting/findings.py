@@ -37,6 +37,8 @@ WINS: Final = "win rate"
 #: Measures in an answer: the judge's first.
 TOPICS: Final = {WINS: "judge", "CUS": "style", "RAW": "accuracy", "SPE": "knowledge"}
 _FLOOR: Final = "the highest floor"
+#: The name of a system that needs none.
+THIS: Final = "This model"
 #: Measures in the line of evidence.
 _MOST_RANGES: Final = 2
 #: Columns of a system's name in an answer.
@@ -229,12 +231,19 @@ class Evidence:
         winners: dict[str, str] = {}
         ranges: list[str] = []
         open_ranges: list[str] = []
+        leaders: list[str] = []
         for measure, topic in TOPICS.items():
             tests_of_measure = [test for test in tests if test.measure == measure]
-            winner = _find_winner(rivals, tests_of_measure)
-            if winner:
-                winners[measure] = winner
-                ranges.append(f"{topic}, {_describe_lead(winner, tests_of_measure)}")
+            beaten = _list_beaten(rivals, tests_of_measure)
+            leader = max(beaten, key=lambda name: len(beaten[name]), default="")
+            losers = beaten.get(leader, [])
+            if losers:
+                leaders.append(leader)
+            if losers and len(losers) == len(rivals) - 1:
+                winners[measure] = leader
+                ranges.append(f"{topic}, {_describe_lead(leader, tests_of_measure)}")
+            elif losers:
+                open_ranges.append(f"{topic}, where {_quote(leader)} is ahead of {_join(losers)}")
             elif len(rivals) > 2 and tests_of_measure:
                 open_ranges.append(topic)
             else:
@@ -247,9 +256,8 @@ class Evidence:
         undecided = [f"Not decided: {'; '.join(open_ranges)}."] if open_ranges else []
         undecided += self._describe_silence()
         verdict = _describe_winners(winners, rivals) if tests else "Nothing here decides which system is better."
-        leaders = [*winners.values(), *self.own]
-        leader = max(self.own, key=leaders.count, default="")
-        return Answer(verdict, " ".join(evidence), tuple(undecided), lead=leader)
+        lead = max(self.own, key=leaders.count, default="")
+        return Answer(verdict, " ".join(evidence), tuple(undecided), lead=lead)
 
     def _select_rivals(self) -> tuple[list[str], list[PairTest]]:
         """Select the systems to compare, and the tests of every two of them."""
@@ -317,15 +325,14 @@ class Evidence:
         return sentences + [f"{line[:1].upper()}{line[1:]}." for line in judged.certificates]
 
 
-def _find_winner(rivals: Sequence[str], tests: Sequence[PairTest]) -> str:
-    """Find the system that is ahead of all its rivals; empty where none is."""
-    beaten: dict[str, set[str]] = {name: {name} for name in rivals}
+def _list_beaten(rivals: Sequence[str], tests: Sequence[PairTest]) -> dict[str, list[str]]:
+    """List the rivals that each system is ahead of."""
+    beaten: dict[str, list[str]] = {name: [] for name in rivals}
     for test in tests:
         if test.sign:
             winner, loser = test.pair[:: test.sign]
-            beaten[winner].add(loser)
-    winners = [name for name in rivals if beaten[name] == {*rivals}]
-    return winners[0] if winners else ""
+            beaten[winner].append(loser)
+    return beaten
 
 
 def _describe_lead(winner: str, tests: Sequence[PairTest]) -> str:
@@ -338,19 +345,21 @@ def _describe_lead(winner: str, tests: Sequence[PairTest]) -> str:
 def _quote(name: str) -> str:
     """Return a name as sentences have it: one of several words in quotes."""
     line = label(name, _NAME)
-    return f"“{line}”" if " " in line and name != _FLOOR else line
+    return f"“{line}”" if " " in line and name not in (_FLOOR, THIS) else line
 
 
 def _describe_winners(winners: Mapping[str, str], rivals: Sequence[str]) -> str:
     names = {name: _quote(name) for name in rivals}
-    if not winners and len(rivals) == 2:
-        return f"No difference between {_join(list(names.values()))} is shown."
-    if not winners:
-        return f"None of {len(rivals)} systems is shown to be ahead of all others."
     topics: dict[str, list[str]] = {}
     for measure, winner in winners.items():
         if measure != WINS:
             topics.setdefault(winner, []).append(TOPICS[measure])
+    if _FLOOR in names:
+        return f"{names[rivals[0]]} is {_describe_floor(topics)}."
+    if not winners and len(rivals) == 2:
+        return f"No difference between {_join(list(names.values()))} is shown."
+    if not winners:
+        return f"None of {len(rivals)} systems is shown to be ahead of all others."
     preferred = winners.get(WINS)
     if preferred and not topics:
         return f"The judge prefers {names[preferred]} to {_name_losers(preferred, names)}."
@@ -361,6 +370,15 @@ def _describe_winners(winners: Mapping[str, str], rivals: Sequence[str]) -> str:
         clauses.append(f"{names[winner]}{verb}{losers} in {_join(won)}")
     preference = f"The judge prefers {names[preferred]}; " if preferred else ""
     return f"{preference}{', '.join(clauses)}."
+
+
+def _describe_floor(topics: Mapping[str, Sequence[str]]) -> str:
+    """Say in what a system is above the highest floor, and in what below it."""
+    clauses = []
+    for winner, won in topics.items():
+        side = "below" if winner == _FLOOR else "above"
+        clauses.append(f"{side} {_FLOOR} in {_join(won)}")
+    return ", and ".join(clauses) or f"not shown to be above {_FLOOR}"
 
 
 def _name_losers(winner: str, names: Mapping[str, str]) -> str:

@@ -126,15 +126,15 @@ class QuestionSet:
         replies = self.answers.get(system, {})
         scores = self.rouge.get(system, {})
         answered = [row for row in self.rows if row.id in replies]
-        scored = [row for row in answered if row.id in scores]
         broken = [row for row in answered if _has_break(row, replies[row.id])]
         if broken:
             row = broken[0]
             count = f"{len(broken):,} of {format_count(len(answered), 'reply', 'replies')}"
             text = f"{system} breaks character in {count}, by rules"
-        elif scored:
-            row = min(scored, key=lambda row: self._rank_reply(row, system))
-            text = f"Lowest reply of {system} (Rouge-L {scores[row.id]:.3f})"
+        elif answered:
+            row = min(answered, key=lambda row: self._rank_reply(row, system))
+            score = f" (Rouge-L {scores[row.id]:.3f})" if row.id in scores else ""
+            text = f"Lowest reply of {system}{score}"
         else:
             return ""
         question, reply = label(row.question, _QUOTE), label(replies[row.id], _QUOTE)
@@ -142,7 +142,9 @@ class QuestionSet:
 
     def _rank_reply(self, row: Row, system: str) -> tuple[float, float]:
         win = self._find_outcome(row, system).win
-        return (0.5 if win is None else win, self.rouge[system][row.id])
+        rouge = self._find_rouge(row, system)
+        # General rows may have no Rouge-L.
+        return (0.5 if win is None else win, 1.0 if rouge is None else rouge)
 
 
 def _has_break(row: Row, reply: str) -> bool:

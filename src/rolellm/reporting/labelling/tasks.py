@@ -126,7 +126,7 @@ class LabelTask:
         self.items: list[Item] = []
         if settings.audit:
             self.kind = "audit"
-            for row, name in sample_answers(comparison, settings.sample, settings.system):
+            for row, name in sample_answers(comparison, settings.limit, settings.system):
                 answers = select_answers(comparison, row, [name])
                 self.items.append(Item(row, answers))
             # Only whether a reply is correct may be beyond a person.
@@ -136,7 +136,7 @@ class LabelTask:
             names = list_labelled_systems(comparison)
             if len(names) > len(LETTERS):
                 raise SettingsError(f"{len(names)} systems are too many to rank; at most {len(LETTERS)} are possible")
-            for row in sample_rows(comparison, settings.sample):
+            for row in sample_rows(comparison, settings.limit):
                 answers = select_answers(comparison, row, names)
                 order = draw_blind_order(annotator, row, answers)
                 ordered = {name: answers[name] for name in order}
