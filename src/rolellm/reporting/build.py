@@ -7,7 +7,7 @@ named for them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -34,6 +34,7 @@ from rolellm.reporting.section import Section
 from rolellm.reporting.settings import ReportOptions
 from rolellm.runs import Run, find_runs
 from rolellm.scoring.floors import add_scale, score_markers
+from rolellm.scoring.own_turns import OwnTurns
 from rolellm.scoring.predictions import Predictions, complete_source, read_predictions
 from rolellm.scoring.published import PUBLISHED, published_for
 from rolellm.scoring.rows import read_dataset_rows
@@ -53,6 +54,7 @@ class ReportSources:
         drifts: Finished runs of ``rolellm check drift``.
         checks: Finished runs of ``rolellm check safety``.
         recipe: How a model was trained, shown as it is.
+        own: Rows of one's own that the predictions answer, instead of a config's.
     """
 
     judged: Sequence[JudgeRun] = ()
@@ -61,6 +63,7 @@ class ReportSources:
     drifts: Sequence[Run[Any]] = ()
     checks: Sequence[Run[Any]] = ()
     recipe: Mapping[str, Any] = field(default_factory=dict)
+    own: OwnTurns | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -198,7 +201,9 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
     questions: list[QuestionSet] = []
     answers: list[Answer] = []
     sections = [_read_judged_part(run, options) for run in sources.judged]
-    if sources.predictions:
+    if sources.own:
+        sections.append(_score_own_part(sources.own, sources.predictions, options))
+    elif sources.predictions:
         sections.append(_score_part(sources.predictions, options))
     for part, questions_of_part in sections:
         parts.append(part)
@@ -321,6 +326,18 @@ def _score_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) -
     released = published_for(config, split, [row for row in rows if row.id in shared_ids])
     part = Section(_make_title(config, None), reports, released=released)
     return part, QuestionSet(part.title, rows, answers, rouge=_map_row_scores(reports), kinds=kinds)
+
+
+def _score_own_part(
+    own: OwnTurns, systems: Mapping[str, Sequence[Path]], options: ReportOptions
+) -> tuple[Section, QuestionSet]:
+    scoring = _score_options(options, None, None, None)
+    predictions = {name: read_predictions(paths) for name, paths in systems.items()}
+    reports = {name: _score(name, own.rows, items, scoring) for name, items in predictions.items()}
+    reports = _add_floors(reports, own.rows, scoring, list(map(asdict, own.trained)))
+    answers = {name: predictions[name].map_texts(own.rows, report.answers) for name, report in reports.items()}
+    part = Section(own.name, reports)
+    return part, QuestionSet(own.name, own.rows, answers, rouge=_map_row_scores(reports))
 
 
 def _add_floors(

@@ -45,7 +45,7 @@ class RowScore:
         subset: The row's.
         kind: ``script_based``, ``script_agnostic``, or ``mixed`` where a row's references are of both types; ``None``
             where they have no type, as in general rows.
-        question: Folded: rows with the same one form a cluster.
+        question: Folded, or the dialogue that the row is a turn of: rows with the same one form a cluster.
         metric: ``CUS``, ``RAW`` or ``SPE``.
         value: What counts: recall under ``paper``, F1 under ``rouge-score``.
         precision: Against the chosen reference.
