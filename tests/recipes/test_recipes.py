@@ -85,7 +85,7 @@ def test_the_docs_name_every_recipe_and_only_keys_that_there_are() -> None:
     configs = {file.name for file in (ROOT / "recipes" / "accelerate").glob("*.yaml")}
     assert set(re.findall(r"recipes/accelerate/([a-z0-9-]+\.yaml)\)", docs)) == configs
     heads = [file.read_text(encoding="utf-8") for file in (ROOT / "recipes").rglob("*.yaml")]
-    overrides = re.findall(r"--set ([a-z_.]+=[^ `\n]+)", "\n".join([docs, *heads]))
+    overrides = re.findall(r"--set ([a-z_]+\.[a-z_.]+=[^ `\n]+)", "\n".join([docs, *heads]))
     values = [override for override in overrides if not override.endswith(("=DIR", "=FILE", "=CONFIG"))]
     assert len(values) >= 8
     for override in values:

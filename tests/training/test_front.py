@@ -14,7 +14,7 @@ from rolellm.core.records import Row
 from rolellm.models.training_record import read_manifest
 from rolellm.training.publish import _read_manifest
 from rolellm.training.recipe_files import load_recipe
-from rolellm.training.rows import read_dataset, select_base_rows, split_held_out
+from rolellm.training.rows import read_own_rows, select_base_rows, split_held_out
 from rolellm.training.train import train
 
 from .conftest import MINI
@@ -49,13 +49,15 @@ class Model(TrainerCallback):  # type: ignore[misc]
 def test_any_dataset_trains_with_a_manifest_that_push_accepts(form: str, base: Path, tmp_path: Path) -> None:
     recipe = MINI | {"base": {"path": str(base)}}
     run = train(recipe, train_dataset=Dataset.from_list(FORMS[form]), out=tmp_path / "run", max_steps=2)
-    assert (run.model_dir, run.rows, run.steps) == (tmp_path / "run", 6, 2)
+    assert (run.model_dir, run.rows, run.held_out, run.steps) == (tmp_path / "run", 5, 1, 2)
+    assert run.eval_loss is not None
+    assert any(line.startswith("loss on the 1 held out: ") for line in run.remarks())
     assert {"loss", "mean_token_accuracy", "entropy", "num_tokens"} <= run.metrics[0].keys()
     manifest = _read_manifest(run.out / "manifest.json")
     assert manifest["recipe"]["data"]["source"] == manifest["data"]["config"] == "dataset"
     record = read_manifest(run.out / "manifest.json")
     assert record is not None
-    assert len(record.instructions) == 6
+    assert len(record.instructions) == 5
     assert record.roles == (frozenset({"Ahab"}) if form in ("rows", "messages") else frozenset())
 
 
@@ -87,7 +89,7 @@ def test_a_base_without_plain_answers_to_warm_on_takes_those_of_the_sample(
 ) -> None:
     """As with instructions that have no role-free answers: none of them is in Chinese, so the base learns none."""
     recipe = load_recipe(MINI | {"data": {"source": "dataset"}})
-    rows = select_base_rows(recipe, read_dataset(Dataset.from_list(FORMS[form])))
+    rows = select_base_rows(recipe, read_own_rows(Dataset.from_list(FORMS[form])))
     assert {row.language for row in rows} == {"en"}
     assert sum(row.role == "Ahab" for row in rows) == (6 if form == "rows" else 0)
     if form == "rows":

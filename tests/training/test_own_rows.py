@@ -9,8 +9,10 @@ from datasets import Dataset
 
 from rolellm.core.errors import DataError, RecipeError
 from rolellm.models.prompts.encode import settle_template
+from rolellm.training.dialogues import encode_dialogues
 from rolellm.training.examples import Example, encode
-from rolellm.training.rows import read_dataset
+from rolellm.training.recipe import TrainingRecipe
+from rolellm.training.rows import read_own_rows
 
 from .test_chat_templates import QWEN3
 from .tokenizers import CHATML, make_tokenizer
@@ -46,8 +48,11 @@ def published(name: str) -> str:
 
 def examples(rows: Any, template: str, trainer: str = "sft") -> tuple[list[Example], Any]:
     tokenizer = tokenizer_with(template)
-    chats: Any = read_dataset(rows, trainer)
-    return encode(chats, tokenizer, max_length=4096, trainer=trainer), tokenizer
+    own: Any = read_own_rows(rows, trainer)
+    if trainer == "sft":
+        everything, _ = encode_dialogues(own, tokenizer, TrainingRecipe(max_length=4096)).split(0)
+        return list(everything.examples), tokenizer
+    return encode(own, tokenizer, max_length=4096, trainer=trainer), tokenizer
 
 
 @pytest.mark.parametrize("name", ["qwen2_5", "qwen3", "llama3_1"])
@@ -75,9 +80,10 @@ def test_calls_of_tools_are_trained_as_the_template_writes_them(name: str, tools
 def test_turns_of_weight_0_are_read_and_not_trained() -> None:
     wrong = REPLY | {"content": "Nay.", "weight": 0}
     rows = Dataset.from_list([{"messages": [USER, wrong, USER, REPLY | {"weight": 1}, USER, REPLY]}])
-    made, tokenizer = examples(rows, CHATML)
-    assert [tokenizer.decode(list(example.reply_ids)) for example in made] == ["Aye.<|im_end|>"] * 2
-    assert "Nay." in tokenizer.decode(list(made[0].prompt_ids))
+    (made,), tokenizer = examples(rows, CHATML)
+    trained = [token for token, label in zip(made.input_ids, made.labels, strict=True) if label == token]
+    assert tokenizer.decode(trained) == "Aye.<|im_end|>" * 2
+    assert "Nay." in tokenizer.decode(list(made.prompt_ids))
 
 
 def test_what_a_template_takes_is_passed_to_it() -> None:
@@ -91,34 +97,6 @@ def test_what_a_template_takes_is_passed_to_it() -> None:
     rows = [{"prompt": "Why?", "completion": "Aye.", "chat_template_kwargs": {"mood": mood}} for mood in ("grim", None)]
     (grim, unset), tokenizer = examples(Dataset.from_list(rows), switched)
     assert tokenizer.decode(list(grim.prompt_ids)) == "grim" + tokenizer.decode(list(unset.prompt_ids))
-
-
-@pytest.mark.parametrize(
-    ("item", "words"),
-    [
-        pytest.param({"messages": [USER, REPLY | {"weight": 0}]}, "row/0: no assistant turn .* weight of 1", id="none"),
-        pytest.param({"messages": [USER, REPLY | {"weight": 0.5}]}, "row/0: a weight of 0.5 on a turn", id="half"),
-        pytest.param({"messages": [USER | {"weight": 1}, REPLY]}, "a weight of 1 on a turn of 'user'", id="user"),
-        pytest.param({"messages": [USER, REPLY], "images": ["a.png"]}, "cannot use the column images", id="images"),
-        pytest.param(
-            {"messages": [USER, REPLY], "tools": "{"}, "tools is neither a list of objects", id="broken-tools"
-        ),
-        pytest.param({"messages": [USER, REPLY], "tools": [], "image": None}, None, id="empty"),
-        pytest.param({"messages": [USER, REPLY | {"tool_calls": ["a"]}]}, "tool_calls is neither a list", id="calls"),
-        pytest.param({"messages": [USER, REPLY], "chat_template_kwargs": "a"}, "kwargs is not an object", id="kwargs"),
-        pytest.param(
-            {"messages": [{"role": "user", "content": [{"type": "text", "text": "?"}]}, REPLY]},
-            "a text as content",
-            id="parts",
-        ),
-    ],
-)
-def test_rows_that_cannot_be_trained_as_they_say_are_refused(item: dict[str, Any], words: str | None) -> None:
-    if words is None:
-        assert len(read_dataset([item])) == 1
-        return
-    with pytest.raises(DataError, match=words):
-        read_dataset([item])
 
 
 @pytest.mark.parametrize(
@@ -155,7 +133,7 @@ def test_rows_that_cannot_be_trained_as_they_say_are_refused(item: dict[str, Any
     ],
 )
 def test_what_the_template_would_ignore_is_refused(item: dict[str, Any], template: str, words: str) -> None:
-    with pytest.raises(RecipeError, match=f"row row/0: .*{words}"):
+    with pytest.raises(RecipeError, match=f"row row/1: .*{words}"):
         examples([item], template)
 
 
@@ -173,4 +151,4 @@ def test_pairs_reach_trl_as_they_are() -> None:
     assert [(row["tools"], row["chat_template_kwargs"]) for row in (first, second)] == [(TOOLS, {}), (None, {})]
     assert ['"tide"' in tokenizer.decode(list(example.prompt_ids)) for example in made] == [True, False]
     with pytest.raises(DataError, match="trainer grpo cannot use the column tools"):
-        read_dataset(rows, "grpo")
+        read_own_rows(rows, "grpo")

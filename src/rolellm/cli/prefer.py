@@ -33,6 +33,4 @@ def run_prefer(
     run = run_step(Prefer(tuple(sources or ()), settings), None, out)
     if not run.result.pairs:
         return run
-    return run.continue_with(
-        f"rolellm train rocit-dpo --base TUNED --set data.path={shlex.quote(str(run.folder / PAIRS))}"
-    )
+    return run.continue_with(f"rolellm train rocit-dpo --base TUNED --data {shlex.quote(str(run.folder / PAIRS))}")

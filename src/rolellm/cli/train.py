@@ -19,6 +19,9 @@ def run_train(
     recipe: Annotated[str, typer.Argument()],
     out: Path | None = None,
     base: Annotated[str | None, typer.Option(metavar="FOLDER|HUB_ID")] = None,
+    data: Annotated[str | None, typer.Option(metavar="FILE|FOLDER|HUB_ID")] = None,
+    columns: Annotated[list[str] | None, typer.Option(metavar="NAME=COLUMN,...")] = None,
+    skip_bad: bool = False,
     data_dir: Path | None = None,
     settings: Annotated[list[str] | None, typer.Option("--set", metavar="KEY=VALUE")] = None,
     preview: bool = False,
@@ -34,6 +37,10 @@ def run_train(
         recipe: YAML file, or the name of a recipe that ships, such as smoke-cpu.
         out: The run's folder, in place of output.dir.
         base: Model to tune, in place of the recipe's base.
+        data: Train on rows of your own: messages, prompt and completion, ShareGPT, Alpaca, RoleBench's columns, or
+            chats of SillyTavern.
+        columns: With --data: columns that have other names, such as prompt=question,completion=answer.
+        skip_bad: With --data: skip bad rows and count them.
         data_dir: Local copy of the release, or a data set of `rolellm role release`, in place of data.data_dir.
         settings: Override one value; may be repeated.
         preview: Show each token, trained or not, and what a safety mix will ask the base; then exit.
@@ -42,13 +49,23 @@ def run_train(
         overwrite: Replace the run in the folder.
     """
     from rolellm.core.threads import wait_briefly
+    from rolellm.data.own_rows import parse_columns
     from rolellm.training.recipe_files import load_recipe
     from rolellm.training.run_folder import explain_stop
 
     wait_briefly()
-    # JSON text is YAML text, whatever the path holds.
-    moved = [] if data_dir is None else [f"data.data_dir={json.dumps(str(data_dir), ensure_ascii=False)}"]
-    chosen = load_recipe(recipe, [*(settings or []), *moved], base=base)
+    overrides = list(settings or [])
+    named = {
+        "data_dir": None if data_dir is None else str(data_dir),
+        "path": data,
+        "columns": parse_columns(columns or []),
+        "skip_bad": skip_bad,
+    }
+    for key, value in named.items():
+        if value:
+            # JSON text is YAML text, whatever the path holds.
+            overrides.append(f"data.{key}={json.dumps(value, ensure_ascii=False)}")
+    chosen = load_recipe(recipe, overrides, base=base)
     folder = out or chosen.output.dir
     if preview:
         from rolellm.training.preview import preview as preview_recipe

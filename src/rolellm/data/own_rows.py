@@ -47,7 +47,7 @@ class Dialogue:
         messages: All turns, as chat templates take them: ``role``, ``content``, and what else they have.
         replies: Numbers of the assistant's turns that are trained or answered, in order; one at least.
         role: Who replies, where the row says so.
-        options: What the chat template gets besides the turns: ``tools`` and ``chat_template_kwargs``.
+        options: What the chat template gets besides the turns: ``tools`` and what is in ``chat_template_kwargs``.
     """
 
     id: str
@@ -79,15 +79,15 @@ def read_messages_row(row: Mapping[str, Any]) -> Dialogue:
     messages = row["messages"] if "messages" in row else row["conversations"]
     if isinstance(messages, str):
         # A cell of a CSV file.
-        messages = _read_objects("messages", messages)
+        messages = read_objects("messages", messages)
     # The first turn has none before it to answer.
-    return _make_dialogue(row, read_turns(messages, "user"), first=1)
+    return _make_dialogue(row, read_messages(messages, "user"), first=1)
 
 
 def read_prompt_row(row: Mapping[str, Any]) -> Dialogue:
     """Read ``prompt`` and ``completion``."""
-    prompt = read_turns(row["prompt"], "user")
-    return _make_dialogue(row, [*prompt, *read_turns(row["completion"], "assistant")], first=len(prompt))
+    prompt = read_messages(row["prompt"], "user")
+    return _make_dialogue(row, [*prompt, *read_messages(row["completion"], "assistant")], first=len(prompt))
 
 
 def read_alpaca_row(row: Mapping[str, Any]) -> Dialogue:
@@ -100,7 +100,7 @@ def read_alpaca_row(row: Mapping[str, Any]) -> Dialogue:
         prompt = f"{prompt}\n\n{row['input']}"
     turns.append({"role": "user", "content": prompt})
     turns.append({"role": "assistant", "content": row["output"]})
-    return _make_dialogue(row, read_turns(turns, "user"), first=1)
+    return _make_dialogue(row, read_messages(turns, "user"), first=1)
 
 
 def read_tavern_chat(chat: Mapping[str, Any]) -> Dialogue:
@@ -139,13 +139,14 @@ class OwnRows(Generic[Item]):
     Attributes:
         name: The file, repository or argument that they come from.
         form: Their form.
+        skip_bad: Skip bad rows.
         skipped: With ``skip_bad``, the problems of rows that the last iteration skipped.
     """
 
     def __init__(
-        self, source: _Source, form: RowForm[Item], columns: Mapping[str, str] | None, *, skip_bad: bool
+        self, source: _Source, names: Sequence[str], form: RowForm[Item], columns: Mapping[str, str], *, skip_bad: bool
     ) -> None:
-        self._source, self._columns, self._skip_bad = source, dict(columns or {}), skip_bad
+        self._source, self._names, self._columns, self.skip_bad = source, names, columns, skip_bad
         self.name, self.form = source.name, form
         self.skipped: list[DataError] = []
 
@@ -162,7 +163,7 @@ class OwnRows(Generic[Item]):
                 item = self._read_row(row)
             except DataError as problem:
                 error = DataError(f"{place}: {problem}")
-                if not self._skip_bad:
+                if not self.skip_bad:
                     raise error from problem
                 self.skipped.append(error)
             else:
@@ -174,7 +175,7 @@ class OwnRows(Generic[Item]):
 
     def read_columns(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Read the rows as they are, each with its place in words; columns have the names that the form expects."""
-        bad = self.skipped if self._skip_bad else None
+        bad = self.skipped if self.skip_bad else None
         for file, numbered in self._source.read_tables(bad):
             if self.form.is_whole:
                 name = Path(file).stem
@@ -182,14 +183,17 @@ class OwnRows(Generic[Item]):
                 continue
             for number, row in numbered:
                 renamed = {name: row.get(column) for name, column in self._columns.items()}
-                columns = {"id": f"row/{number}", **_remove_missing(row), **_remove_missing(renamed)}
+                # A stream's first rows may lack a column that later ones have.
+                columns = {**dict.fromkeys(self._names), "id": f"row/{number}"}
+                columns |= _remove_missing(row)
+                columns |= _remove_missing(renamed)
                 yield f"{file}, row {number}", columns
 
     def _read_row(self, row: dict[str, Any]) -> Item:
         media = [name for name in _REFUSED if row.get(name)]
         if media:
             raise DataError(f"found a value in the column {', '.join(media)}; expected text only: remove the column")
-        missing = [name for name in self.form.columns if name not in row and not self.form.is_whole]
+        missing = [name for name in self.form.columns if row.get(name) is None and not self.form.is_whole]
         if missing:
             raise DataError(f"found no {' and no '.join(missing)}; expected {', '.join(self.form.columns)}")
         return self.form.read(row)
@@ -221,17 +225,17 @@ def load_own_rows(
     """
     source = _open_source(data, split)
     columns = columns or {}
-    found_names = source.list_columns(skip_bad=skip_bad)
-    lacking = sorted(set(columns.values()) - set(found_names))
+    names = source.list_columns(skip_bad=skip_bad)
+    lacking = sorted(set(columns.values()) - set(names))
     if lacking:
-        raise DataError(f"{source.name} has no column {', '.join(lacking)}; it has {', '.join(found_names)}")
-    matching = [form for form in forms if set(form.columns) <= {*found_names, *columns}]
+        raise DataError(f"{source.name} has no column {', '.join(lacking)}; it has {', '.join(names)}")
+    matching = [form for form in forms if set(form.columns) <= {*names, *columns}]
     if len(matching) > 1 and columns:
         # What is named decides.
         matching = [form for form in matching if set(form.columns) & set(columns)]
     if len(matching) != 1:
-        raise DataError(_explain_choice(source.name, found_names, matching or forms, is_open=bool(matching)))
-    return OwnRows(source, matching[0], columns, skip_bad=skip_bad)
+        raise DataError(_explain_choice(source.name, names, matching or forms, is_open=bool(matching)))
+    return OwnRows(source, names, matching[0], columns, skip_bad=skip_bad)
 
 
 def parse_columns(pairs: Iterable[str]) -> dict[str, str]:
@@ -241,7 +245,7 @@ def parse_columns(pairs: Iterable[str]) -> dict[str, str]:
         DataError: For a part without an equals sign.
     """
     columns = {}
-    for pair in ",".join(pairs).split(","):
+    for pair in filter(None, ",".join(pairs).split(",")):
         name, equals, column = pair.partition("=")
         if not (name.strip() and equals and column.strip()):
             raise DataError(f"--columns: found {pair!r}; expected NAME=COLUMN, such as prompt=question")
@@ -361,18 +365,16 @@ def read_options(row: Mapping[str, Any]) -> dict[str, Any]:
     Raises:
         DataError: When one has another shape.
     """
-    options: dict[str, Any] = {}
+    options = row.get("chat_template_kwargs") or {}
+    if not isinstance(options, dict):
+        raise DataError("chat_template_kwargs is not an object")
     # An empty list would make Llama's template write about tools.
     if row.get("tools"):
-        options["tools"] = _read_objects("tools", row["tools"])
-    if row.get("chat_template_kwargs"):
-        options["chat_template_kwargs"] = row["chat_template_kwargs"]
-        if not isinstance(options["chat_template_kwargs"], dict):
-            raise DataError("chat_template_kwargs is not an object")
+        options = {"tools": read_objects("tools", row["tools"]), **options}
     return options
 
 
-def read_turns(value: Any, role: str) -> list[Turn]:
+def read_messages(value: Any, role: str) -> list[Turn]:
     """Read turns, or a text as one turn of a role.
 
     Raises:
@@ -395,10 +397,14 @@ def _read_turn(value: Mapping[str, Any]) -> Turn:
         turn["role"], turn["content"] = turn.pop("from"), turn.pop("value", None)
     if "tool_calls" in turn:
         turn["content"] = turn.get("content") or ""
-        turn["tool_calls"] = _read_objects("tool_calls", turn["tool_calls"])
+        turn["tool_calls"] = read_objects("tool_calls", turn["tool_calls"])
     turn["content"] = _join_parts(turn.get("content"))
     if not isinstance(turn["content"], str) or not isinstance(turn.get("role"), str):
         raise DataError(f"found the turn {turn!a:.80}; expected a role and a text as content")
+    try:
+        turn["content"].encode()
+    except UnicodeEncodeError as error:
+        raise DataError(f"found half a character at {error.start} of a turn's text; expected whole ones") from error
     if turn["role"] not in _SPEAKERS:
         raise DataError(f"found a turn of {turn['role']!a:.40}; expected one of {', '.join(_SPEAKERS)}")
     turn["role"] = _SPEAKERS[turn["role"]]
@@ -422,7 +428,7 @@ def _join_parts(content: Any) -> Any:
     return "".join(part["text"] for part in content)
 
 
-def _read_objects(name: str, value: Any) -> list[dict[str, Any]]:
+def read_objects(name: str, value: Any) -> list[dict[str, Any]]:
     """Read a list of objects, or one written as JSON."""
     try:
         objects = json.loads(value) if isinstance(value, str) else value

@@ -209,7 +209,7 @@ def _load_recipe(run: Path, folder: Path, chosen: ImproveSettings) -> Recipe:
         pairs = folder / "pairs"
         if not (pairs / MANIFEST).is_file():
             prefer(out=pairs, config=chosen.config, data_dir=chosen.data_dir)
-        data = replace(recipe.data, path=pairs / PAIRS)
+        data = replace(recipe.data, path=str(pairs / PAIRS))
         recipe = replace(recipe, data=data)
     state = folder / "improve.json"
     if state.is_file() and read_json(state)["recipe"] != recipe.hash:

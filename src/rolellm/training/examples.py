@@ -1,5 +1,7 @@
 """Replies to prompts as tokens: encoded together, and refused together by row id, never dropped in silence.
 
+Replies of a whole dialogue are in `rolellm.training.dialogues`.
+
 The loss falls on the reply and its end token only (facts on RoCIT: the role lives in the system instruction, which is
 read and not learned to be written).
 """
@@ -9,10 +11,11 @@ from __future__ import annotations
 import hashlib
 import warnings
 from array import array
+from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import accumulate, chain, islice
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import ModelError, RecipeError
@@ -31,16 +34,18 @@ _BLOCK = 4096
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """One reply to one prompt, as tokens.
+    """One reply to one prompt, as tokens; or a whole dialogue with all its replies.
 
     Attributes:
         row_id: The row it comes from.
         prompt_ids: Exactly what inference sends; read, not trained on. One token at least. A row's replies share it.
         reply_ids: What is trained on: the reply and its end token (which a truncated reply lacks). One token at least.
+            In a dialogue, all from the first reply on.
         reference: Which of the row's references the reply is, counted from 0.
         family: What its prompt begins with, such as a role's system instruction; equal text, equal beginning.
         row: The row as TRL's trainers of preferences and rewards tokenize it themselves; its tokens are then those of
             the longest reply.
+        gaps: Where in ``reply_ids`` turns between two replies start and stop; they are read, not trained on.
     """
 
     row_id: str
@@ -49,6 +54,7 @@ class Example:
     reference: int = 0
     family: str = ""
     row: Mapping[str, Any] | None = None
+    gaps: Sequence[tuple[int, int]] = ()
 
     @property
     def input_ids(self) -> list[int]:
@@ -58,20 +64,54 @@ class Example:
     @property
     def labels(self) -> list[int]:
         """Per token: its own id where it is trained, ``-100`` where it is not."""
-        return [IGNORED] * len(self.prompt_ids) + list(self.reply_ids)
+        labels = list(self.reply_ids)
+        for start, stop in self.gaps:
+            labels[start:stop] = [IGNORED] * (stop - start)
+        return [IGNORED] * len(self.prompt_ids) + labels
 
     @property
     def length(self) -> int:
         """Tokens of prompt and reply together."""
         return len(self.prompt_ids) + len(self.reply_ids)
 
+    @property
+    def replies(self) -> int:
+        """Number of replies that are trained."""
+        return len(self.gaps) + 1
+
+    @property
+    def trained_tokens(self) -> int:
+        """Number of tokens that are trained."""
+        return len(self.reply_ids) - sum(stop - start for start, stop in self.gaps)
+
+
+class ExampleChain(Sequence[Example]):
+    """Several sequences of examples as one, without a copy.
+
+    Args:
+        parts: The sequences, in order.
+    """
+
+    def __init__(self, *parts: Sequence[Example]) -> None:
+        self._parts = parts
+        self._stops = list(accumulate(map(len, parts)))
+
+    def __len__(self) -> int:
+        return self._stops[-1]
+
+    def __getitem__(self, number: Any) -> Any:  # Slices are not needed.
+        part = bisect_right(self._stops, number)
+        start = self._stops[part - 1] if part else 0
+        return self._parts[part][number - start]
+
 
 def hash_examples(examples: Iterable[Example]) -> str:
     """Hash all tokens and rows, and which reply belongs to which prompt: SHA-256 in hex."""
     digest = hashlib.sha256()
     for example in examples:
-        digest.update(array("q", [len(example.prompt_ids), len(example.reply_ids)]))
-        digest.update(array("i", example.input_ids))
+        digest.update(array("q", [len(example.prompt_ids), len(example.reply_ids), *chain(*example.gaps)]))
+        digest.update(array("i", example.prompt_ids))
+        digest.update(array("i", example.reply_ids))
         if example.row is not None:
             digest.update(hash_json(example.row).encode())
     return digest.hexdigest()

@@ -32,7 +32,7 @@ from rolellm.models.prefix_sharing import share_prefixes
 from rolellm.models.prompts.encode import find_end_token
 from rolellm.training import run_folder
 from rolellm.training.callbacks import CheckpointMarker, Recorder, StepCheck
-from rolellm.training.examples import IGNORED, Example, hash_examples
+from rolellm.training.examples import IGNORED, Example, ExampleChain, hash_examples
 from rolellm.training.recipe import MethodRecipe, TrainingRecipe
 from rolellm.training.schedule import EMPTY, Schedule, schedule_replies
 
@@ -49,7 +49,7 @@ class Fit:
         kept: Write checkpoints and metrics.
         resume: Go on from the newest complete checkpoint in ``folder``, if there is one.
         facts: What a checkpoint must have in common with this run, besides its examples and their order.
-        held_out: What `training.eval_strategy` computes the loss of.
+        held_out: What the loss is computed of, at the end and as `training.eval_strategy` says.
         callbacks: Further callbacks of transformers.
         rewards: With ``training.trainer: grpo``, functions that take their place of ``training.reward_funcs``.
     """
@@ -74,11 +74,13 @@ class Fitted:
         trainer: The trainer that holds the model.
         losses: The loss of each optimizer step, in order, those of an earlier part of the run included.
         seconds: Wall time of training alone, as `Recorder` has it.
+        eval_loss: The loss of what is held out, after the last step.
     """
 
     trainer: Any
     losses: tuple[float, ...]
     seconds: float
+    eval_loss: float | None = None
 
     def save(self, folder: Path, *, base: str | None = None, revision: str | None = None) -> None:
         """Write the model or adapter, and the tokenizer with its chat template, into a folder.
@@ -147,7 +149,16 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
             if marker.stopped and trainer.state.global_step < trainer.state.max_steps:
                 raise KeyboardInterrupt
     losses = tuple(float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry)
-    return Fitted(trainer, losses, recorder.seconds)
+    seconds = recorder.seconds
+    return Fitted(trainer, losses, seconds, _evaluate(trainer) if job.held_out else None)
+
+
+def _evaluate(trainer: Any) -> float:
+    """The loss of what is held out, unless it was just computed."""
+    for entry in reversed(trainer.state.log_history):
+        if "eval_loss" in entry and entry["step"] == trainer.state.global_step:
+            return float(entry["eval_loss"])
+    return float(trainer.evaluate()["eval_loss"])
 
 
 def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], schedule: Schedule, job: Fit) -> Any:
@@ -195,7 +206,7 @@ def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], sche
 def _choose_rows(examples: Sequence[Example], schedule: Schedule, job: Fit, tokenizer: Any) -> dict[str, Any]:
     """Give the data of a trainer, as its arguments."""
     if job.training.trainer == "sft":
-        every = [*examples, *job.held_out]
+        every = ExampleChain(examples, job.held_out)
         held_out = Dataset.from_dict({"example": range(len(examples), len(every))})
         return {
             "train_dataset": Dataset.from_dict({"example": schedule.order}),

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from rolellm.core.errors import RecipeError
 from rolellm.core.result import Result
-from rolellm.training.examples import Example
+from rolellm.training.examples import IGNORED, Example
 from rolellm.training.recipe import Recipe
+from rolellm.training.rows import list_voices
 from rolellm.training.safety import plan_answers
 from rolellm.training.train import prepare, read_replies
 
@@ -42,7 +44,7 @@ class PreviewExample:
     Attributes:
         row_id: Its row.
         reference: Which of the row's references is trained.
-        prompt: The text that is only read.
+        prompt: The text that is only read, up to the first reply.
         trained_text: The text that is trained.
         tokens: The tokens of both, in order.
     """
@@ -56,11 +58,11 @@ class PreviewExample:
     @classmethod
     def of(cls, example: Example, tokenizer: PreTrainedTokenizerBase) -> PreviewExample:
         """Decode an example."""
-        read = len(example.prompt_ids)
         tokens = []
-        for index, token in enumerate(example.input_ids):
-            tokens.append(PreviewToken(token, str(tokenizer.decode([token])), index >= read))
-        prompt, reply = (str(tokenizer.decode(list(ids))) for ids in (example.prompt_ids, example.reply_ids))
+        for token, label in zip(example.input_ids, example.labels, strict=True):
+            tokens.append(PreviewToken(token, str(tokenizer.decode([token])), label != IGNORED))
+        prompt = str(tokenizer.decode(list(example.prompt_ids)))
+        reply = str(tokenizer.decode([token.id for token in tokens if token.trained]))
         return cls(example.row_id, example.reference, prompt, reply, tokens)
 
 
@@ -112,8 +114,9 @@ def preview(recipe: Recipe, out: Path, count: int) -> Preview:
         raise RecipeError(f"--preview shows training by trainer: sft, not {recipe.training.trainer}")
     recipe, rows = read_replies(recipe)
     prepared = prepare(recipe, out, rows)
-    firsts = [example for example in prepared.examples if example.reference == 0]
-    examples = [PreviewExample.of(example, prepared.tokenizer) for example in firsts[:count]]
+    firsts = (example for example in prepared.examples if example.reference == 0)
+    examples = [PreviewExample.of(example, prepared.tokenizer) for example in islice(firsts, count)]
     if not recipe.data.mix.safety:
         return Preview(examples)
-    return Preview(examples, plan_answers(recipe, prepared.replies, prepared.ask, len(prepared.examples)).preview())
+    voices = list_voices(prepared.replies)
+    return Preview(examples, plan_answers(recipe, voices, prepared.ask, len(prepared.examples)).preview())

@@ -68,7 +68,9 @@ class DataRecipe:
     Attributes:
         source: ``rolebench``: questions and replies; ``script``: the roles' own lines, after the lines before them (the
             paper's baseline LLaMA-script); ``dataset``: the train_dataset given to rolellm.train.
-        path: With ``source: dataset``, a JSON Lines or Parquet file in the place of train_dataset.
+        path: Rows of your own: a file or folder (JSON Lines, JSON, CSV, Parquet), or a data set on the Hub.
+        columns: Columns of your own rows that have other names than their form expects, such as ``prompt: question``.
+        skip_bad: Skip bad rows of your own, and count them.
         script_turns: With ``source: script``, maximum turns before the line to learn.
         config: Config of the dataset, or sample.
         split: Split of the dataset.
@@ -79,11 +81,13 @@ class DataRecipe:
         safety_prompts: With ``mix.safety``, a file of prompts (columns prompt and harmful) in the place of our own.
         max_rows: Use only the first N rows, after all other choices.
         replies: Train on all references of a row, or on the first.
-        held_out: With ``training.eval_strategy``, share of instructions held out for eval_loss.
+        held_out: Of your own rows, and with ``training.eval_strategy``, share of instructions held out for the loss.
     """
 
     source: Literal["rolebench", "script", "dataset"] = "rolebench"
-    path: Path | None = None
+    path: str | None = None
+    columns: dict[str, str] = Field(default_factory=dict)
+    skip_bad: bool = False
     script_turns: Count = 6
     config: str = "instruction-generalization-eng"
     split: str = "train"

@@ -196,11 +196,12 @@ def _extend(values: Values, source: str, folder: Path, above: tuple[Path, ...]) 
     training = extended.get("training") or {}
     trainer = {"training": {"trainer": training["trainer"]}} if training.get("trainer") else {}
     read(Recipe, merge_values(trainer, values), source)
-    yield resolve_paths(
-        values,
-        folder.absolute(),
-        *("data.data_dir", "data.path", "data.safety_prompts", "base.path", "base.adapter", "prompt.system_template"),
-    )
+    keys = ["data.data_dir", "data.safety_prompts", "base.path", "base.adapter", "prompt.system_template"]
+    path = (values.get("data") or {}).get("path")
+    # Anything else is an id on the Hub.
+    if path is not None and (folder / path).exists():
+        keys.append("data.path")
+    yield resolve_paths(values, folder.absolute(), *keys)
 
 
 def _check_nulls(layer: Values) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import json
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import groupby
+from functools import partial
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from rolellm.characters.scripts.parse import detect_language
@@ -14,6 +15,16 @@ from rolellm.core.errors import DataError, ModelError, RecipeError, RoleLLMWarni
 from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.records import Language, Profile, Row, Turn
 from rolellm.core.text import join_names
+from rolellm.data.own_rows import (
+    DIALOGUES,
+    Dialogue,
+    OwnRows,
+    RowForm,
+    load_own_rows,
+    read_messages,
+    read_objects,
+    read_options,
+)
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.data.rolebench.source import find_own_manifest
 from rolellm.models.prompts.encode import encode_prompt, limit_prompt
@@ -26,21 +37,16 @@ if TYPE_CHECKING:
 
 #: Names of rows or roles in a message, at most.
 NAMED = 10
+# Dialogues whose languages are looked at.
+_SAMPLED = 1000
 
 
-# The columns of data sets that each trainer takes besides those of RoleBench, as TRL names them.
-_ROLEBENCH = ("role", "question", "references")
+# What the chat template gets.
 _OPTIONS = ("tools", "chat_template_kwargs")
-# What no trainer of ours passes on.
-_REFUSED = ("functions", "image", "images", "video", "videos", "audio", "audios")
 # What rewards get of a row of RoleBench.
 _REWARDED = ("role", "language", "subset", "question", "references", "raw_reference", "role_description")
-_COLUMNS: Mapping[str, tuple[tuple[str, ...], ...]] = {
-    "sft": (("prompt", "completion"), ("messages",)),
-    "dpo": (("prompt", "chosen", "rejected"),),
-    "kto": (("prompt", "completion", "label"),),
-    "grpo": (("prompt",),),
-}
+# The replies of a row for each trainer of TRL, by its names for them.
+_REPLIES: Mapping[str, tuple[str, ...]] = {"dpo": ("chosen", "rejected"), "kto": ("completion",), "grpo": ()}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,7 +95,7 @@ class Conversation:
     @property
     def question(self) -> str:
         """What the last user's turn asks."""
-        return next((turn["content"] for turn in reversed(self.messages) if turn["role"] == "user"), "")
+        return find_question(self.messages)
 
     @property
     def language(self) -> Language:
@@ -102,14 +108,22 @@ class Conversation:
         return {"prompt": list(self.messages), **replies, **self.columns}
 
 
-Replies = Sequence[Row] | Sequence[Conversation]
+def find_question(turns: Sequence[Mapping[str, Any]]) -> str:
+    """Find what the last user's turn asks; empty without any."""
+    for turn in reversed(turns):
+        if turn["role"] == "user":
+            return str(turn["content"])
+    return ""
+
+
+Replies = Sequence[Row] | Sequence[Conversation] | OwnRows[Dialogue]
 Ask = Callable[[Row], list[dict[str, str]]]
 
 
 def load_replies(recipe: Recipe) -> Replies:
     """Load what the recipe's data section names."""
     if recipe.data.source == "dataset":
-        raise RecipeError("data.source: dataset needs a data.path, or rolellm.train(recipe, train_dataset=...)")
+        raise RecipeError("data.source: dataset needs --data FILE (data.path), or train_dataset=... from Python")
     if recipe.data.source == "script":
         templates = DescriptionPrompts(recipe.prompt.system_template).templates
         return make_script_conversations(load_script_profiles(recipe.data), templates, recipe.data)
@@ -123,12 +137,12 @@ def select_base_rows(recipe: Recipe, replies: Replies) -> list[Row]:
         rows = load_rows(recipe)
     if recipe.base.build is None or any(row.raw_reference for row in rows):
         return rows
-    languages = {item.language for item in replies}
+    languages = list_languages(replies)
     sample = _read_split(DataRecipe(config=SAMPLE))
     return [*rows, *(replace(row, id=f"{SAMPLE}/{row.id}") for row in sample if row.language in languages)]
 
 
-def collect_trained_on(recipe: Recipe, replies: Replies) -> TrainedOn:
+def collect_trained_on(recipe: Recipe, replies: Sequence[Row] | Sequence[Conversation]) -> TrainedOn:
     """The roles and instructions among what is trained on."""
     trained = TrainedOn.of(replies)
     # The lines before a line of a script are not an instruction.
@@ -164,157 +178,113 @@ def _read_split(data: DataRecipe) -> Iterator[Row]:
     return map(Row.from_columns, load_rolebench(data.config, data.split, data_dir=data.data_dir))
 
 
-def read_dataset(dataset: Any, trainer: str = "sft") -> list[Row] | list[Conversation]:
-    """Read a dataset: rows of RoleBench, or conversations in TRL's format for a trainer.
+def read_own_rows(
+    data: Any, trainer: str = "sft", columns: Mapping[str, str] | None = None, *, skip_bad: bool = False
+) -> Replies:
+    """Read rows of one's own: dialogues, rows of RoleBench, or TRL's rows for another trainer than ``sft``.
 
-    Of RoleBench's columns, only ``role``, ``question`` and ``references`` are required. A plain ``prompt`` is a user's
-    turn, and a plain reply the assistant's. Every assistant turn of ``messages`` is trained, each after the turns
-    before it, unless its ``weight`` is 0. What else turns have, and the columns ``tools`` and ``chat_template_kwargs``,
-    are the chat template's. ``role`` may name who speaks, and ``id`` the row.
+    Dialogues are read as they are needed. RoleBench's columns other than ``role``, ``question`` and ``references`` may
+    be missing.
 
     Args:
-        dataset: A `datasets.Dataset`, or any iterable of dicts.
+        data: As for `load_own_rows`, and so are the others.
         trainer: As in `rolellm.training.recipe.TrainingRecipe`.
+        columns: The columns of a form, by the names that it gives them.
+        skip_bad: Skip bad rows and count them.
 
     Raises:
-        DataError: When columns are missing (with those that it has), it has no rows, or a row has no reply or something
-            that cannot be trained on.
+        DataError: When the columns fit no form or several, there are no rows, or one is bad.
     """
-    items = [dict(item) for item in dataset]
-    columns = sorted(getattr(dataset, "column_names", None) or set().union(*items))
-    forms = (_ROLEBENCH, *_COLUMNS[trainer])
-    form = next((form for form in forms if set(form) <= set(columns)), None)
-    if form is None:
-        raise DataError(_describe_missing(columns, forms, trainer))
-    if not items:
-        raise DataError("train_dataset has no rows")
-    if form == _ROLEBENCH:
-        return [_read_row(number, item) for number, item in enumerate(items)]
-    empty = dict.fromkeys(columns)
-    chats: list[Conversation] = []
-    for number, item in enumerate(items):
-        chats += _read_chats(number, empty | item, form, trainer)
-    return chats
-
-
-def _describe_missing(columns: Sequence[str], forms: Sequence[Sequence[str]], trainer: str) -> str:
-    """Say what the form that the columns come closest to lacks, and which forms there are."""
-    closest = max(forms, key=lambda form: len(set(form) & set(columns)))
-    missing = ", ".join(name for name in closest if name not in columns)
-    if not set(closest) & set(columns):
-        missing = "columns to train on"
-    there = ", ".join(columns) or "no columns"
-    needed = "; or ".join(map(", ".join, forms))
-    return f"train_dataset has no {missing}; it has {there}. training.trainer: {trainer} needs {needed}"
-
-
-def _read_row(number: int, item: Mapping[str, Any]) -> Row:
-    language = detect_language("".join([item["question"], *item["references"]]))
-    filled = {"id": f"row/{number}", "subset": "general", "language": language}
-    given = {key: value for key, value in item.items() if value is not None}
-    return Row.from_columns(filled | given)
-
-
-def _read_chats(number: int, item: Mapping[str, Any], form: Sequence[str], trainer: str) -> Iterator[Conversation]:
-    row_id, role = str(item.get("id") or f"row/{number}"), item.get("role")
-    columns = _read_options(row_id, item, trainer)
-    prompt = _read_turns(row_id, item[form[0]], "user")
+    forms: list[RowForm[Any]] = [RowForm("RoleBench", ("role", "question", "references"), _read_row)]
     if trainer == "sft":
-        turns = list(prompt)
-        for name in form[1:]:
-            turns += _read_turns(row_id, item[name], "assistant")
-        weights = [turn.pop("weight", turn["role"] == "assistant") for turn in turns]
-        # Of messages, the first turn has none before it to answer.
-        first = len(prompt) if len(form) > 1 else 1
-        replies = [index for index, weight in enumerate(weights) if weight and index >= first]
-        if not replies:
-            raise DataError(f"{row_id}: no assistant turn after the prompt has a weight of 1, so none is trained")
-        for index in replies:
-            turn = turns[index]
-            texts, extras = {"completion": turn["content"]}, {"completion": turn}
-            yield Conversation(row_id, tuple(turns[:index]), texts, role=role, columns=columns, extras=extras)
-        return
-    texts, extras = {}, {}
-    for name in form[1:]:
-        if name == "label":
-            continue
-        turns = _read_turns(row_id, item[name], "assistant")
-        if len(turns) != 1 or turns[0]["role"] != "assistant" or not turns[0].pop("weight", 1):
-            raise DataError(f"{row_id}: {name} must be one reply, a text or one assistant message")
-        texts[name], extras[name] = turns[0]["content"], turns[0]
+        forms += DIALOGUES
+    else:
+        needed = ("prompt", *_REPLIES[trainer], *(["label"] if trainer == "kto" else []))
+        forms.append(RowForm(f"TRL's rows for {trainer}", needed, partial(_read_conversation, trainer=trainer)))
+    rows = load_own_rows(data, forms, columns=columns, skip_bad=skip_bad)
+    if rows.form in DIALOGUES:
+        return rows
+    items = list(rows)
+    note = f"{rows.name} ({rows.form.name}): {len(items):,} rows"
+    if rows.skipped:
+        note += f"; {len(rows.skipped):,} bad rows skipped, the first: {rows.skipped[0]}"
+    sys.stderr.write(f"{note}\n")
+    return items
+
+
+def list_languages(replies: Replies) -> tuple[Language, ...]:
+    """The languages of replies; of dialogues, those of the first ones."""
+    voices = islice(list_voices(replies), _SAMPLED if isinstance(replies, OwnRows) else None)
+    return tuple(sorted({voice.language for voice in voices}))
+
+
+def list_voices(replies: Replies) -> Iterator[Row | Conversation]:
+    """Yield each row or, of a dialogue, its first reply."""
+    for item in replies:
+        if isinstance(item, Dialogue):
+            number = item.replies[0]
+            reply = {"completion": item.messages[number]["content"]}
+            yield Conversation(item.id, item.messages[:number], reply, role=item.role)
+        else:
+            yield item
+
+
+def _read_row(columns: Mapping[str, Any]) -> Row:
+    references = columns["references"]
+    if isinstance(references, str):
+        references = [references]
+    texts = [columns["question"], *references]
+    if not all(isinstance(text, str) for text in texts):
+        raise DataError("found no texts in question and references; expected a text, and a list of texts")
+    filled = {"subset": "general", "language": detect_language("".join(texts))}
+    values = {key: value for key, value in columns.items() if value is not None}
+    return Row.from_columns({**filled, **values, "references": references})
+
+
+def _read_conversation(columns: Mapping[str, Any], trainer: str) -> Conversation:
+    """Read a prompt with the replies that a trainer of TRL compares."""
+    prompt = read_messages(columns["prompt"], "user")
     for turn in prompt:
         turn.pop("weight", None)
+    texts: dict[str, str] = {}
+    extras: dict[str, dict[str, Any]] = {}
+    for name in _REPLIES[trainer]:
+        turns = read_messages(columns[name], "assistant")
+        if len(turns) != 1 or turns[0]["role"] != "assistant" or not turns[0].pop("weight", 1):
+            raise DataError(f"{name} must be one reply, a text or one assistant message")
+        texts[name], extras[name] = turns[0]["content"], turns[0]
+    return Conversation(
+        str(columns["id"]),
+        tuple(prompt),
+        texts,
+        role=columns.get("role"),
+        columns=_select_columns(columns, trainer),
+        extras=extras,
+    )
+
+
+def _select_columns(columns: Mapping[str, Any], trainer: str) -> dict[str, Any]:
+    """Select what a trainer of TRL gets besides the turns."""
     if trainer == "grpo":
-        columns = {name: value for name, value in item.items() if name != "prompt"}
+        unused = [name for name in _OPTIONS if columns.get(name)]
+        if unused:
+            raise DataError(f"trainer grpo cannot use the column {', '.join(unused)}; remove it")
+        return {name: value for name, value in columns.items() if name != "prompt"}
+    selected: dict[str, Any] = {}
+    if "tools" in columns:
+        tools = columns["tools"]
+        selected["tools"] = read_objects("tools", tools) if tools else None
+    if "chat_template_kwargs" in columns:
+        read_options(columns)
+        selected["chat_template_kwargs"] = columns["chat_template_kwargs"] or {}
     if trainer == "kto":
-        columns["label"] = bool(item["label"])
-    yield Conversation(row_id, tuple(prompt), texts, role=role, columns=columns, extras=extras)
+        selected["label"] = bool(columns["label"])
+    return selected
 
 
-def _read_options(row_id: str, item: Mapping[str, Any], trainer: str) -> dict[str, Any]:
-    """Read the columns that go to the chat template; those that no trainer can use are refused."""
-    refused = (*_REFUSED, *_OPTIONS) if trainer == "grpo" else _REFUSED
-    lost = [name for name in refused if item.get(name)]
-    if lost:
-        raise DataError(f"{row_id}: trainer {trainer} cannot use the column {', '.join(lost)}; remove it")
-    options: dict[str, Any] = {}
-    if "tools" in item:
-        tools = _remove_missing(item["tools"] or [])
-        # An empty list would make Llama's template write about tools.
-        options["tools"] = _read_objects(row_id, "tools", tools) or None
-    if "chat_template_kwargs" in item:
-        options["chat_template_kwargs"] = _remove_missing(item["chat_template_kwargs"] or {})
-        if not isinstance(options["chat_template_kwargs"], dict):
-            raise DataError(f"{row_id}: chat_template_kwargs is not an object")
-    return options
-
-
-def _read_objects(row_id: str, name: str, value: Any) -> list[dict[str, Any]]:
-    """Read a list of objects, or one written as JSON."""
-    try:
-        objects = json.loads(value) if isinstance(value, str) else value
-    except ValueError:
-        objects = None
-    if not isinstance(objects, list) or not all(isinstance(item, dict) for item in objects):
-        raise DataError(f"{row_id}: {name} is neither a list of objects nor its JSON")
-    return objects
-
-
-def _read_turns(row_id: str, value: Any, role: str) -> list[dict[str, Any]]:
-    """Read messages, or a text as one message of a role."""
-    if isinstance(value, str):
-        return [{"role": role, "content": value}]
-    return [_read_turn(row_id, turn) for turn in value or ()]
-
-
-def _read_turn(row_id: str, value: Mapping[str, Any]) -> dict[str, Any]:
-    """Read a message, without what it leaves empty."""
-    items = _remove_missing(value).items()
-    turn = {name: item for name, item in items if item or name in ("content", "weight")}
-    if "tool_calls" in turn:
-        turn.setdefault("content", "")
-        turn["tool_calls"] = _read_objects(row_id, "tool_calls", turn["tool_calls"])
-    if not isinstance(turn.get("content"), str) or not isinstance(turn.get("role"), str):
-        raise DataError(f"{row_id}: expected messages with a role and a text as content, found {turn!a:.80}")
-    weights = (0, 1) if turn["role"] == "assistant" else (0,)
-    if turn.get("weight", 0) not in weights:
-        raise DataError(
-            f"{row_id}: a weight of {turn['weight']!r:.20} on a turn of {turn['role']!r:.20}; an assistant turn takes "
-            "1 (train it) or 0 (only read it), others 0"
-        )
-    return turn
-
-
-def _remove_missing(value: Any) -> Any:
-    """Remove what is None, which `datasets` writes where a row lacks a key that others have."""
-    if isinstance(value, Mapping):
-        return {name: _remove_missing(item) for name, item in value.items() if item is not None}
-    if isinstance(value, list):
-        return list(map(_remove_missing, value))
-    return value
-
-
-def split_held_out(replies: Replies, share: float, seed: int) -> tuple[list[Any], list[Any]]:
+def split_held_out(
+    replies: Sequence[Row] | Sequence[Conversation], share: float, seed: int
+) -> tuple[list[Any], list[Any]]:
     """Training rows, and rows held out with all replies to their instructions, whatever the role.
 
     An instruction's place depends on its text and the seed alone.
@@ -328,10 +298,10 @@ def split_held_out(replies: Replies, share: float, seed: int) -> tuple[list[Any]
         RecipeError: When there are fewer than two instructions.
     """
     names = [hash_instruction(item.question) for item in replies]
-    shuffled = sorted(set(names), key=lambda name: _draw(name, seed))
+    shuffled = sorted(set(names), key=lambda name: draw_place(name, seed))
     if len(shuffled) < 2:
         raise RecipeError("training.eval_strategy: with a single instruction, none can be held out; give eval_dataset")
-    drawn = {name for name in shuffled if _draw(name, seed) < share}
+    drawn = {name for name in shuffled if draw_place(name, seed) < share}
     # One at least on either side.
     chosen = (drawn | {shuffled[0]}) - {shuffled[-1]}
     kept: list[Any] = []
@@ -363,14 +333,15 @@ def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
     chosen = []
     for row in everything:
         is_chosen = row.role in (data.roles or roles) and row.language in (data.languages or (row.language,))
-        if is_chosen and _draw(row.id, seed) < shares[row.subset]:
+        if is_chosen and draw_place(row.id, seed) < shares[row.subset]:
             chosen.append(row)
     if not chosen:
         raise RecipeError(f"the recipe's data section leaves none of {len(everything)} rows to train on")
     return chosen[: data.max_rows]
 
 
-def _draw(row_id: str, seed: int) -> float:
+def draw_place(row_id: str, seed: int) -> float:
+    """Draw a place from 0 to 1 by content: other rows move nothing."""
     return int(hash_bytes(f"{seed}\0{row_id}".encode())[:14], 16) / 16**14
 
 

@@ -24,7 +24,7 @@ from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Reply, Request, Sampling, UnacceptableError, accept_speech, convert_turns
 from rolellm.runs import Plan, Records, Round, Step, run_step
 from rolellm.training.recipe import DataRecipe, Recipe, TrainingRecipe
-from rolellm.training.rows import Ask, Conversation, Replies
+from rolellm.training.rows import Ask, Conversation
 
 #: Where in a run's folder the base's replies and their journal are.
 FOLDER: Final = "safety-mix"
@@ -67,7 +67,7 @@ class Answers:
         return "; ".join(clauses)
 
 
-def make_prompts(recipe: Recipe, replies: Replies, ask: Ask) -> Chats:
+def make_prompts(recipe: Recipe, replies: Iterable[Row | Conversation], ask: Ask) -> Chats:
     """Put each prompt to each role, in the role's own prompt and language, in an order that the seed draws.
 
     Raises:
@@ -186,7 +186,7 @@ def _accept(request: Request, reply: Reply) -> str:
     return text
 
 
-def plan_answers(recipe: Recipe, replies: Replies, ask: Ask, count: int) -> AnswerInRole:
+def plan_answers(recipe: Recipe, replies: Iterable[Row | Conversation], ask: Ask, count: int) -> AnswerInRole:
     """Plan what to ask so that the base's replies are the share of training that the recipe asks for.
 
     Args:

@@ -14,6 +14,7 @@ import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, dataclass, replace
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -25,7 +26,7 @@ from rolellm.core.jsonl import read_json, read_jsonl
 from rolellm.core.locks import check_unlocked, lock_folder
 from rolellm.core.records import Row
 from rolellm.core.result import Result
-from rolellm.core.row_files import read_rows
+from rolellm.data.own_rows import OwnRows
 from rolellm.models.families import explain_not_shared
 from rolellm.models.find import hash_model, read_trained_on
 from rolellm.models.prompts.encode import list_switches
@@ -33,7 +34,8 @@ from rolellm.models.prompts.render import DescriptionPrompts
 from rolellm.models.training_record import MANIFEST, TrainedOn
 from rolellm.training import bases, run_folder
 from rolellm.training import rows as data
-from rolellm.training.examples import Example, encode
+from rolellm.training.dialogues import describe_dialogues, encode_dialogues
+from rolellm.training.examples import Example, ExampleChain, encode
 from rolellm.training.publish import check_publishing, push
 from rolellm.training.recipe import DataRecipe, OutputRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import check_recipe, load_recipe
@@ -55,22 +57,26 @@ class Prepared:
 
     Attributes:
         rows: The rows that a built base is made from.
-        replies: The rows, lines or turns that are trained on.
+        replies: The rows, lines or dialogues that are trained on.
+        row_count: Number of them.
         tokenizer: The base's tokenizer.
         training: How to train: as the recipe has it, row by row where packs are not known to be exact for the base.
-        examples: One for each trained reply: a (row, reference), a line of a script, an assistant turn, a preference.
+        examples: One for each trained reply: a (row, reference), a line of a script, a preference; or a dialogue.
         ask: Makes the messages that ask a row's question of its role.
-        held_out: The replies that `training.eval_strategy` computes the loss of.
-        fingerprint: A content hash of a dataset that was given.
+        trained_on: The roles and instructions that the run will show its model.
+        held_out: What the loss is computed on.
+        fingerprint: A content hash of rows of one's own.
         safety: What the base said to harmful prompts and look-alikes, which is trained on, too.
     """
 
     rows: list[Row]
     replies: data.Replies
+    row_count: int
     tokenizer: PreTrainedTokenizerBase
     training: TrainingRecipe
-    examples: list[Example]
+    examples: Sequence[Example]
     ask: DescriptionPrompts
+    trained_on: TrainedOn
     held_out: Sequence[Example] = ()
     fingerprint: str | None = None
     safety: Sequence[data.Conversation] = ()
@@ -96,42 +102,96 @@ def prepare(
     config = bases.read_base_config(recipe)
     context = bases.find_context(recipe, config)
     data.check_positions(recipe.training.max_length, context)
-    replies, held_out = _choose_replies(recipe, rows, held_out)
+    replies = data.load_replies(recipe) if rows is None else rows
     base_rows = data.select_base_rows(recipe, replies)
     tokenizer = bases.load_base_tokenizer(recipe, base_rows, out)
     bases.check_targets(recipe, config, tokenizer)
-    row_items = [item for item in (*replies, *held_out) if isinstance(item, Row)]
-    ask = data.prepare_ask(recipe, row_items)
-    data.check_prompts(row_items, ask, tokenizer, context, recipe.data)
-    examples = _encode_replies(recipe, replies, ask, tokenizer)
-    held_out_examples = _encode_replies(recipe, held_out, ask, tokenizer)
-    fingerprint = None if rows is None else hash_json(list(map(asdict, replies)))
+    if isinstance(replies, OwnRows):
+        prepared = _prepare_dialogues(recipe, replies, held_out, tokenizer, base_rows)
+    else:
+        prepared = _prepare_rows(recipe, replies, held_out, tokenizer, base_rows, context, is_own=rows is not None)
+    return replace(prepared, training=_settle_sharing(recipe, config, prepared))
+
+
+def _prepare_dialogues(
+    recipe: Recipe,
+    dialogues: OwnRows[Any],
+    held_out: data.Replies | None,
+    tokenizer: PreTrainedTokenizerBase,
+    base_rows: list[Row],
+) -> Prepared:
+    training = recipe.training
+    ask = DescriptionPrompts(recipe.prompt.system_template)
+    table = encode_dialogues(dialogues, tokenizer, training)
+    train_part, held_out_part = table.split(recipe.data.held_out if held_out is None else 0)
+    held_out_examples: Sequence[Example] = held_out_part.examples
+    if held_out is not None:
+        held_out_examples = _encode_held_out(recipe, held_out, ask, tokenizer)
+    note = describe_dialogues(dialogues, table, training.max_length)
+    sys.stderr.write(f"{note}; {len(held_out_examples):,} held out\n")
     return Prepared(
         rows=base_rows,
-        replies=replies,
+        replies=dialogues,
+        row_count=train_part.dialogues,
         tokenizer=tokenizer,
-        training=_settle_sharing(recipe, config, (*examples, *held_out_examples)),
-        examples=examples,
+        training=training,
+        examples=train_part.examples,
         ask=ask,
+        trained_on=train_part.trained_on,
         held_out=held_out_examples,
-        fingerprint=fingerprint,
+        fingerprint=table.fingerprint,
     )
 
 
-def _choose_replies(
-    recipe: Recipe, rows: data.Replies | None, held_out: data.Replies | None
-) -> tuple[data.Replies, data.Replies]:
-    """Choose what is trained and what is evaluated on."""
-    replies = data.load_replies(recipe) if rows is None else rows
-    if recipe.training.eval_strategy == "no":
-        return replies, []
-    if held_out is not None:
-        return replies, held_out
-    return data.split_held_out(replies, recipe.data.held_out, recipe.training.seed)
+def _encode_held_out(
+    recipe: Recipe, held_out: data.Replies, ask: DescriptionPrompts, tokenizer: PreTrainedTokenizerBase
+) -> Sequence[Example]:
+    if not isinstance(held_out, OwnRows):
+        return _encode_replies(recipe, held_out, ask, tokenizer)
+    everything, _ = encode_dialogues(held_out, tokenizer, recipe.training).split(0)
+    return everything.examples
+
+
+def _prepare_rows(
+    recipe: Recipe,
+    replies: Sequence[Row] | Sequence[data.Conversation],
+    held_out: data.Replies | None,
+    tokenizer: PreTrainedTokenizerBase,
+    base_rows: list[Row],
+    context: int | None,
+    *,
+    is_own: bool,
+) -> Prepared:
+    everything = replies
+    training = recipe.training
+    # Rows of one's own have no test split.
+    is_split = training.eval_strategy != "no" or (is_own and training.trainer == "sft")
+    if held_out is None:
+        held_out = []
+        if is_split:
+            replies, held_out = data.split_held_out(replies, recipe.data.held_out, training.seed)
+    rows = [item for item in (*everything, *held_out) if isinstance(item, Row)]
+    ask = data.prepare_ask(recipe, rows)
+    data.check_prompts(rows, ask, tokenizer, context, recipe.data)
+    return Prepared(
+        rows=base_rows,
+        replies=replies,
+        row_count=len(replies),
+        tokenizer=tokenizer,
+        training=training,
+        examples=_encode_replies(recipe, replies, ask, tokenizer),
+        ask=ask,
+        trained_on=data.collect_trained_on(recipe, replies),
+        held_out=_encode_held_out(recipe, held_out, ask, tokenizer),
+        fingerprint=hash_json(list(map(asdict, everything))) if is_own else None,
+    )
 
 
 def _encode_replies(
-    recipe: Recipe, replies: data.Replies, ask: DescriptionPrompts, tokenizer: PreTrainedTokenizerBase
+    recipe: Recipe,
+    replies: Sequence[Row] | Sequence[data.Conversation],
+    ask: DescriptionPrompts,
+    tokenizer: PreTrainedTokenizerBase,
 ) -> list[Example]:
     training = recipe.training
     first_only = recipe.data.replies == "first"
@@ -149,7 +209,7 @@ def _encode_replies(
     )
 
 
-def _settle_sharing(recipe: Recipe, config: Any, examples: Sequence[Example]) -> TrainingRecipe:
+def _settle_sharing(recipe: Recipe, config: Any, prepared: Prepared) -> TrainingRecipe:
     """Settle how to train: where packs are not exact for the base, the same steps in passes of a few whole rows.
 
     Warns:
@@ -159,7 +219,9 @@ def _settle_sharing(recipe: Recipe, config: Any, examples: Sequence[Example]) ->
     if not training.shared_prefix or config is None:
         return training
     # With a safety mix, replies are still to come.
-    longest = training.max_length if recipe.data.mix.safety else max(example.length for example in examples)
+    longest = training.max_length
+    if not recipe.data.mix.safety:
+        longest = max(example.length for example in chain(prepared.examples, prepared.held_out))
     reason = explain_not_shared(config, longest)
     if not reason:
         return training
@@ -184,13 +246,15 @@ class TrainingRun(Result):
     Attributes:
         out: The run's folder.
         base: The base's folder.
-        rows: Rows trained on; lines of a script, or replies of conversations.
+        rows: Rows trained on; lines of a script, or dialogues.
         examples: Replies trained on.
         steps: Optimizer steps.
         first_loss: The loss of the first step, in nats per trained token.
         last_loss: The mean loss of the last tenth of the steps.
         seconds: Wall time of this call, including building the base.
         training_seconds: Wall time of the optimizer steps alone, those before a resume included.
+        eval_loss: The loss of what was held out, after training, in nats per token.
+        held_out: Examples held out.
         url: Where the run was published, with ``output.push_to_hub``.
     """
 
@@ -203,6 +267,8 @@ class TrainingRun(Result):
     last_loss: float
     seconds: float
     training_seconds: float
+    eval_loss: float | None = None
+    held_out: int = 0
     url: str | None = None
 
     @property
@@ -218,10 +284,16 @@ class TrainingRun(Result):
     def remarks(self) -> list[str]:
         """Return what was trained, how the loss went, and where the run is."""
         summary = (
-            f"{self.steps} steps on {self.examples} replies of {self.rows} rows: "
+            f"{self.steps} steps on {self.examples:,} replies of {self.rows:,} rows: "
             f"loss {self.first_loss:.3f} → {self.last_loss:.3f} in {self.seconds:.0f} s"
         )
-        return list(filter(None, (summary, str(self.out), self.url)))
+        lines = [summary]
+        if self.eval_loss is not None:
+            lines.append(f"loss on the {self.held_out:,} held out: {self.eval_loss:.3f}")
+        lines.append(str(self.out))
+        if self.url is not None:
+            lines.append(self.url)
+        return lines
 
     @property
     def continues_with(self) -> list[str]:
@@ -256,10 +328,9 @@ def train(
 
     Args:
         recipe: The name of a recipe that ships, a YAML file, a dict with the same sections, or a recipe.
-        train_dataset: Train on this `datasets.Dataset` instead of the recipe's data: RoleBench's columns (``role``,
-            ``question`` and ``references`` at least), or those of TRL for the trainer.
-        eval_dataset: Compute ``eval_loss`` on this dataset, in the same form; with ``eval_strategy`` alone, it is
-            computed on instructions held out from training.
+        train_dataset: Train on these rows instead of the recipe's data: a file, an id on the Hub, a dataset or stream
+            of `datasets`, or a list of dicts; for their forms see docs/training.md.
+        eval_dataset: Compute ``eval_loss`` on these rows instead of a part that is held out.
         base: Tune this model instead of the recipe's base: a folder, or an id on the Hub.
         out: The run's folder; by default the ``output.dir`` of your own recipe or, for one that ships, a temporary
             folder whose name is printed.
@@ -271,7 +342,7 @@ def train(
     Raises:
         RecipeError: For a recipe, row or folder that cannot be used; before any work.
         ModelError: For a base that is missing or does not fit; before any work.
-        DataError: For a dataset without the columns needed, or a row without a reply.
+        DataError: For rows whose columns fit no form, or a row without a reply.
         RunInUseError: When another run works in the folder.
         DivergedError: When the loss is NaN or infinite.
         StoppedShortError: On Ctrl-C or a full disk; says how to continue.
@@ -285,7 +356,7 @@ def train(
     chosen = load_recipe(recipe, base=base, **training)
     functions = [find_reward(reward) for reward in rewards or chosen.training.reward_funcs]
     chosen, rows = read_replies(chosen, train_dataset)
-    held_out = None if eval_dataset is None else data.read_dataset(eval_dataset, chosen.training.trainer)
+    held_out = None if eval_dataset is None else _read_own_rows(chosen, eval_dataset)
     with _share_folder(_choose_folder(recipe, chosen.output, resume) if out is None else out) as folder:
         again = f"the same call with out={str(folder)!r}"
         with run_folder.explain_stop(folder, again=again, resume=f"{again} and resume=True"):
@@ -314,17 +385,18 @@ def _choose_folder(recipe: object, output: OutputRecipe, resume: bool) -> Path |
 
 
 def read_replies(recipe: Recipe, dataset: Any = None) -> tuple[Recipe, data.Replies | None]:
-    """Read a dataset that was given or that the recipe names the file of, if any; with the recipe that says so."""
-    if dataset is None and recipe.data.path is not None:
-        if not recipe.data.path.is_file():
-            raise RecipeError(f"data.path: no file at {recipe.data.path}")
-        dataset = [row for _, row in read_rows(recipe.data.path)]
-    if dataset is None:
+    """Read rows of one's own that were given or that the recipe names, if any; with the recipe that says so."""
+    source = recipe.data.path if dataset is None else dataset
+    if source is None:
         return recipe, None
-    rows = data.read_dataset(dataset, recipe.training.trainer)
-    languages = tuple(sorted({row.language for row in rows}))
-    section = replace(recipe.data, source="dataset", languages=languages)
+    rows = _read_own_rows(recipe, source)
+    section = replace(recipe.data, source="dataset", languages=data.list_languages(rows))
     return replace(recipe, data=section), rows
+
+
+def _read_own_rows(recipe: Recipe, source: Any) -> data.Replies:
+    section = recipe.data
+    return data.read_own_rows(source, recipe.training.trainer, section.columns, skip_bad=section.skip_bad)
 
 
 @contextmanager
@@ -358,7 +430,8 @@ def _train_in_folder(
     check_publishing(recipe)
     fixed = bases.pin_base(recipe, commit)
     prepared = prepare(fixed, run, rows, held_out)
-    rewards = prepare_rewards(recipe.training, rewards, prepared.replies, is_new=start != "resume")
+    if not isinstance(prepared.replies, OwnRows):
+        rewards = prepare_rewards(recipe.training, rewards, prepared.replies, is_new=start != "resume")
     # Not at the head: what is refused is refused before these slow imports.
     from rolellm.training.fit import Fit, check_trainer_settings, fit, join_processes
 
@@ -405,13 +478,15 @@ def _sum_up(prepared: Prepared, fitted: Fitted, run: Path, base: Path, began: fl
     return TrainingRun(
         out=run,
         base=base,
-        rows=len(prepared.replies),
-        examples=len(prepared.examples),
+        rows=prepared.row_count,
+        examples=sum(example.replies for example in prepared.examples),
         steps=len(fitted.losses),
         first_loss=fitted.losses[0],
         last_loss=sum(last) / len(last),
         seconds=round(time.monotonic() - began, 2),
         training_seconds=round(fitted.seconds, 2),
+        eval_loss=fitted.eval_loss,
+        held_out=len(prepared.held_out),
     )
 
 
@@ -423,8 +498,8 @@ def _mix_safety(recipe: Recipe, prepared: Prepared, base: Path, run: Path, proce
 
     chats: list[list[data.Conversation]] = [[]]
     if processes.is_main_process:
-        count = len(prepared.examples)
-        step = plan_answers(recipe, prepared.replies, prepared.ask, count)
+        count = sum(example.replies for example in prepared.examples)
+        step = plan_answers(recipe, data.list_voices(prepared.replies), prepared.ask, count)
         answers = answer_in_role(step, recipe.training, base, run)
         chats = [answers.mixed]
         mixed = len(answers.mixed)
@@ -433,7 +508,7 @@ def _mix_safety(recipe: Recipe, prepared: Prepared, base: Path, run: Path, proce
     (safety,) = broadcast_object_list(chats)
     limit = recipe.training.max_length
     examples = encode(safety, prepared.tokenizer, max_length=limit, truncate_replies=True)
-    return replace(prepared, examples=[*prepared.examples, *examples], safety=safety)
+    return replace(prepared, examples=ExampleChain(prepared.examples, examples), safety=safety)
 
 
 def _hash_adapter(recipe: Recipe) -> dict[str, str]:
@@ -453,7 +528,7 @@ def _publish(output: OutputRecipe, run: TrainingRun) -> TrainingRun:
 
 
 def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, processes: int) -> dict[str, Any]:
-    trained_on = data.collect_trained_on(recipe, prepared.replies) | TrainedOn.of(prepared.safety)
+    trained_on = prepared.trained_on | TrainedOn.of(prepared.safety)
     if recipe.base.adapter is not None:
         trained_on |= read_trained_on(str(recipe.base.adapter))
     chat_template = str(prepared.tokenizer.chat_template)
@@ -476,7 +551,7 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, proc
         "base": _describe_base(recipe, result.base),
         "method": recipe.method.name,
         "seed": recipe.training.seed,
-        "result": {"steps": result.steps, "first_loss": result.first_loss, "last_loss": result.last_loss},
+        "result": {key: getattr(result, key) for key in ("steps", "first_loss", "last_loss", "eval_loss")},
         "seconds": {"all": result.seconds, "training": result.training_seconds},
         "processes": processes,
         "versions": run_folder.list_versions(),
@@ -493,14 +568,16 @@ def _describe_data(recipe: DataRecipe, prepared: Prepared) -> dict[str, Any]:
         config = recipe.config
         fingerprint = dataset_fingerprint(config, recipe.data_dir)
         is_own = find_own_manifest(recipe.data_dir) is not None
+    tokens = sum(example.length for example in examples)
+    trained_tokens = sum(example.trained_tokens for example in examples)
     described = {
         "config": config,
         "split": recipe.split,
         "fingerprint": fingerprint,
-        "rows": len(prepared.replies),
+        "rows": prepared.row_count,
         "examples": len(examples),
-        "tokens_read": sum(len(example.prompt_ids) for example in examples),
-        "tokens_trained": sum(len(example.reply_ids) for example in examples),
+        "tokens_read": tokens - trained_tokens,
+        "tokens_trained": trained_tokens,
     }
     where_present = {"own": is_own, "held_out": len(prepared.held_out), "safety": len(prepared.safety)}
     return described | {key: value for key, value in where_present.items() if value}

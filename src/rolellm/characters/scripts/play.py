@@ -295,7 +295,7 @@ def read_play(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn]:
     """The turns of a play. A speech continues over blank lines, up to the next name, heading or stage direction."""
     cast = detect_cast(source.text, frozenset(map(normalize_name, hints.names)))
     # In Chinese, nobody says what is in brackets.
-    out = Dialogue(source.text, cast.names if cast else (), bracketed=hints.language == "zh")
+    out = DialogueCollector(source.text, cast.names if cast else (), bracketed=hints.language == "zh")
     lists, list_end = _find_lists(source.text), 0
     for line, first, _ in iterate_paragraphs(iterate_screenplay_lines(source.text)):
         if line.start in lists:
@@ -344,7 +344,7 @@ def _accept_cue(cue: Cue, cast: Cast, requested: frozenset[str], line: _LikelyLi
     return line.first and (is_crowd or name in requested)
 
 
-class Dialogue(Collector):
+class DialogueCollector(Collector):
     """Collects the turns of lines that name their speakers, or continue a speech, direct or tell.
 
     Args:

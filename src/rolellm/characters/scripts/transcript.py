@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 from rolellm.characters.scripts.names import normalize_name, select_names
-from rolellm.characters.scripts.play import Cue, Dialogue, read_cue
+from rolellm.characters.scripts.play import Cue, DialogueCollector, read_cue
 from rolellm.characters.scripts.reading import (
     ReaderHints,
     ScriptSource,
@@ -80,7 +80,7 @@ def read_transcript(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn
     """The turns of a transcript; lines without a name continue the speech above them, up to a blank line."""
     labels = find_speakers(source.text, hints.names)
     names = {normalize_name(label.name) for label in labels.values()}
-    speech = Dialogue(source.text, names, bracketed=True)
+    speech = DialogueCollector(source.text, names, bracketed=True)
     for line, first, _ in iterate_paragraphs(iterate_lines(source.text)):
         # Pages break sentences.
         if first and not speech.is_waiting and not line.text.lstrip()[0].islower():

@@ -205,6 +205,18 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[st
     return ids
 
 
+def compile_added_tokens(tokenizer: PreTrainedTokenizerBase) -> re.Pattern[str]:
+    """Compile a pattern of the texts that a tokenizer takes for one of its added tokens."""
+    # Gemma's added tokens include runs of newlines, which templates and messages contain as ordinary text.
+    texts = [str(token) for token in tokenizer.added_tokens_decoder.values()]
+    added = sorted(filter(str.strip, texts), key=len, reverse=True)
+    if not added:
+        return re.compile("(?!)")
+    # Gemma has 6,400 of them; the lookahead tries them only where one can begin.
+    first = "".join(sorted({re.escape(text[0]) for text in added}))
+    return re.compile(f"(?=[{first}])(?:{'|'.join(map(re.escape, added))})")
+
+
 class PromptEncoder:
     """`encode_prompt` for many prompts that begin alike: a beginning is tokenized once.
 
@@ -218,15 +230,7 @@ class PromptEncoder:
 
     def __init__(self, tokenizer: PreTrainedTokenizerBase) -> None:
         self._tokenizer = tokenizer
-        # Gemma's added tokens include runs of newlines, which templates and messages contain as ordinary text.
-        texts = [str(token) for token in tokenizer.added_tokens_decoder.values()]
-        added = sorted(filter(str.strip, texts), key=len, reverse=True)
-        pattern = "(?!)"
-        if added:
-            # Gemma has 6,400 of them; the lookahead tries them only where one can begin.
-            first = "".join(sorted({re.escape(text[0]) for text in added}))
-            pattern = f"(?=[{first}])(?:{'|'.join(map(re.escape, added))})"
-        self._special = re.compile(pattern)
+        self._special = compile_added_tokens(tokenizer)
         # By the messages before the last, what prompts begin with and its tokens; empty where they cannot be cut.
         self._heads: dict[tuple[tuple[str, str], ...], tuple[str, list[int]]] = {}
 
