@@ -24,7 +24,6 @@ from rolellm.core.text import format_count, make_safe_name
 from rolellm.llm.llm import LLM
 from rolellm.models.local_model import DType
 from rolellm.models.training_record import TrainedOn
-from rolellm.scoring.statistics.intervals import encode_interval
 
 if TYPE_CHECKING:
     from rolellm.judging.result import JudgingResult
@@ -97,6 +96,8 @@ class OwnFigures:
 
     def to_dict(self) -> dict[str, Any]:
         """Return both as JSON objects."""
+        from rolellm.scoring.statistics.intervals import encode_interval
+
         return {"told_apart": encode_interval(self.told_apart), "loss": encode_interval(self.loss)}
 
 

@@ -227,14 +227,14 @@ def prepare_prompts(
 
     retrieved = settings.retrieved or RETRIEVED
     profiles = load_profiles(settings.config, settings.data_dir, roles=(row.role for row in rows))
-    messages = RetrievalPrompts(profiles, count=retrieved, path=template)
+    prompts_with_lines = RetrievalPrompts(profiles, count=retrieved, path=template)
     record = {
-        "template_hash": messages.hashes,
+        "template_hash": prompts_with_lines.hashes,
         "profile": settings.profile,
         "retrieved": retrieved,
         "profiles": hash_profiles(settings.config, settings.data_dir),
     }
-    return messages, record
+    return prompts_with_lines, record
 
 
 def check_model(settings: GenerateSettings) -> tuple[ModelSource, GenerateSettings]:

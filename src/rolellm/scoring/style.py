@@ -280,7 +280,7 @@ def measure_difference(rows: Sequence[Row], replies: Mapping[str, str]) -> Inter
     if len(voices) < 2 * LEAST_TURNS:
         return None
     styles = _measure_language(voices, {"": {}})
-    return styles and styles[""].meter.same_instruction
+    return None if styles is None else styles[""].meter.same_instruction
 
 
 def measure_file_style(
