@@ -164,12 +164,23 @@ class EvalResult(Result):
             for name, cells in rows.items():
                 cells.append(wins.get(name))
         recipe = next(iter(self.reports.values())).recipe
-        lines = tuple(TableRow((name,), tuple(cells)) for name, cells in rows.items())
-        return (Table("Systems", ("System",), tuple(columns), lines, recipe, columns),)
+        lines = []
+        for name, cells in rows.items():
+            if self.own:
+                cells = [_name_clusters(cell) for cell in cells]
+            lines.append(TableRow((name,), tuple(cells)))
+        return (Table("Systems", ("System",), tuple(columns), tuple(lines), recipe, columns),)
 
     def remarks(self) -> Sequence[str]:
         """Return the findings."""
         return self.findings
+
+
+def _name_clusters(cell: Cell) -> Cell:
+    """Name dialogues as the clusters of an interval."""
+    if not isinstance(cell, Interval):
+        return cell
+    return cell._replace(method=cell.method.replace("by question", "by dialogue"))
 
 
 def evaluate(
@@ -315,9 +326,9 @@ def _evaluate_own(
         from datasets import Dataset
 
         table = Dataset.from_list([asdict(row) for row in own.write_transcripts()])
-        answers: dict[str, Any] = dict(files)
-        answers[SAID] = table.add_column("prediction", [row.references[0] for row in own.rows])
-        judged, content = _judge(folder, answers, table, judge, SAID)
+        answers = {name: _read_replies(own, path) for name, path in files.items()}
+        answers[SAID] = [row.references[0] for row in own.rows]
+        judged, content = _judge(folder, answers, table, judge, SAID, own)
     sentences = [_describe_figures(name, figures[name]) for name in systems]
     content = replace(content, findings=[*content.findings, *sentences])
     return _finish(folder, systems, chosen, EvalResult(folder, reports, {}, judged, figures, content=content))
@@ -407,16 +418,22 @@ def _answer_own(model: Any, own: OwnTurns, path: Path, chosen: EvalSettings) -> 
         answer_rows(own.rows, path, read(GenerateSettings, options), llm, own.messages)
 
 
+def _read_replies(own: OwnTurns, path: Path) -> list[str]:
+    """Read a system's replies in the order of the rows; one that is missing is empty."""
+    from rolellm.scoring.predictions import read_predictions
+
+    replies = {item.id: item.prediction for item in read_predictions(path).items}
+    return [replies.get(row.id, "") for row in own.rows]
+
+
 def _measure_own(model: Any, own: OwnTurns, path: Path, chosen: EvalSettings) -> OwnFigures:
     from rolellm.models.local_model import LocalModel
     from rolellm.scoring.losses import measure_loss
-    from rolellm.scoring.predictions import read_predictions
     from rolellm.scoring.style import LEAST_TURNS, measure_difference
 
-    replies = {str(item.id): item.prediction for item in read_predictions(path).items}
     told_apart = None
     try:
-        told_apart = measure_difference(own.rows, replies)
+        told_apart = measure_difference(own.rows, _read_replies(own, path))
         if told_apart is None:
             sys.stderr.write(f"note: style is not measured: it needs {LEAST_TURNS} replies in several dialogues\n")
     except MissingExtraError as error:
@@ -431,10 +448,9 @@ def _measure_own(model: Any, own: OwnTurns, path: Path, chosen: EvalSettings) ->
 def _describe_figures(name: str, figures: OwnFigures) -> str:
     parts = []
     if figures.loss is not None:
-        tokens = f"n = {figures.loss.n:,} tokens"
-        parts.append(
-            f"loss per token of what was said {figures.loss.mean:.3f} {figures.loss.format_ends(3)} ({tokens})"
-        )
+        details = [figures.loss.format_ends(3), f"(n = {figures.loss.n:,} tokens)"]
+        loss = " ".join(filter(None, [f"{figures.loss.mean:.3f}", *details]))
+        parts.append(f"loss per token of what was said {loss}")
     if figures.told_apart is not None:
         share = f"{100 * figures.told_apart.mean:.1f} % {figures.told_apart.format_ends(1, 100)}"
         parts.append(f"style tells its replies from what was said in {share} of cases (50 % is chance)")
@@ -484,7 +500,7 @@ def _has_baseline(rows: Any) -> bool:
 
 
 def _judge(
-    folder: Path, answers: Mapping[str, Any], rows: Any, judge: LLM, baseline: str | None
+    folder: Path, answers: Mapping[str, Any], rows: Any, judge: LLM, baseline: str | None, own: OwnTurns | None = None
 ) -> tuple[JudgingResult, PageContent]:
     """Have the answers judged, and lay out the page of the verdicts."""
     from rolellm.judging.records import read_run
@@ -495,5 +511,6 @@ def _judge(
     options = {} if baseline is None else {"baseline": baseline}
     judged = run_judge(answers, rows, llm=judge, out=folder / "judged", **options)
     # A judging run names its own rows.
-    built = build_report(ReportSources([read_run(folder / "judged")]), read(ReportOptions, {"protocol": "rouge-score"}))
+    options_without_rows = read(ReportOptions, {"protocol": "rouge-score"})
+    built = build_report(ReportSources([read_run(folder / "judged")], own=own), options_without_rows)
     return judged, built.content

@@ -200,8 +200,8 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
     parts: list[Section] = []
     questions: list[QuestionSet] = []
     answers: list[Answer] = []
-    sections = [_read_judged_part(run, options) for run in sources.judged]
-    if sources.own:
+    sections = [_read_judged_part(run, options, sources.own) for run in sources.judged]
+    if sources.own and not sections:
         sections.append(_score_own_part(sources.own, sources.predictions, options))
     elif sources.predictions:
         sections.append(_score_part(sources.predictions, options))
@@ -265,8 +265,11 @@ def _name_tables(parts: Sequence[Section]) -> dict[str, Table]:
     return tables
 
 
-def _read_judged_part(run: JudgeRun, options: ReportOptions) -> tuple[Section, QuestionSet]:
+def _read_judged_part(run: JudgeRun, options: ReportOptions, own: OwnTurns | None) -> tuple[Section, QuestionSet]:
     comparison = run.comparison
+    if own is not None:
+        # Judges read whole talks as questions.
+        comparison = replace(comparison, rows=own.rows)
     judged = JudgingResult.from_dict(run.result, run.folder / RESULT)
     scoring = _score_options(options, judged.config, judged.split, run.dataset.fingerprint)
     systems = {system.name: system for system in comparison.systems}
@@ -276,7 +279,8 @@ def _read_judged_part(run: JudgeRun, options: ReportOptions) -> tuple[Section, Q
         if model.name not in systems:
             continue
         replies = answers[model.name] = comparison.answers[model.name]
-        if not replies:
+        is_reference = own is not None and model.name == comparison.baseline
+        if not replies or is_reference:
             continue
         predictions = Predictions.pair_texts(list(replies), list(replies.values()))
         report = _score(model.name, comparison.rows, predictions, scoring)
@@ -284,11 +288,15 @@ def _read_judged_part(run: JudgeRun, options: ReportOptions) -> tuple[Section, Q
         reports[model.name] = replace(report, fingerprint=fingerprint)
     # Other data would have to be downloaded.
     training = load_training_rows(scoring) if judged.config == SAMPLE else None
+    title = _make_title(judged.config, run.folder)
+    if own is not None:
+        training = list(map(asdict, own.trained))
+        title = own.name
     reports = _add_floors(reports, comparison.rows, scoring, training)
     judgements = track_progress(run.judgements(), "reading judgements")
     verdicts = sort_verdicts(judgements, comparison.baseline, comparison.canaries)
     released = published_for(judged.config, judged.split, comparison.rows)
-    part = Section(_make_title(judged.config, run.folder), reports, judged, run.recipe, released)
+    part = Section(title, reports, judged, run.recipe, released)
     questions = QuestionSet(
         part.title,
         comparison.rows,

@@ -165,6 +165,12 @@ class Evidence:
     baselines: Collection[str] = ()
 
     @cached_property
+    def topics(self) -> Mapping[str, str]:
+        """What measures are about, in words: replies of one's own dialogues are compared with what was said."""
+        rows = [row for report in self.reports.values() for row in report.rows[:1]]
+        return {**TOPICS, "CUS": "likeness to what was said"} if any(row.dialogue for row in rows) else TOPICS
+
+    @cached_property
     def tests(self) -> list[PairTest]:
         """All tests, with p adjusted by Holm over all of them."""
         names = list(self.reports)
@@ -224,7 +230,7 @@ class Evidence:
         winners: dict[str, str] = {}
         ranges: list[str] = []
         open_ranges: list[str] = []
-        for measure, topic in TOPICS.items():
+        for measure, topic in self.topics.items():
             tests_of_measure = [test for test in tests if test.measure == measure]
             winner = _find_winner(rivals, tests_of_measure)
             if winner:
@@ -238,7 +244,9 @@ class Evidence:
         undecided = [f"Not decided: {'; '.join(open_ranges)}."] if open_ranges else []
         ahead = [*winners.values(), *self.own, *rivals]
         leader = max(self.own or rivals or [""], key=ahead.count)
-        verdict = _describe_winners(winners, rivals) if tests else "Nothing here decides which system is better."
+        verdict = (
+            _describe_winners(winners, rivals, self.topics) if tests else "Nothing here decides which system is better."
+        )
         silence = self._describe_silence()
         return Answer(verdict, " ".join([*evidence, *self._describe_size()]), (*undecided, *silence), lead=leader)
 
@@ -330,25 +338,25 @@ def _quote(name: str) -> str:
     return f"“{line}”" if " " in line and name != _FLOOR else line
 
 
-def _describe_winners(winners: Mapping[str, str], rivals: Sequence[str]) -> str:
+def _describe_winners(winners: Mapping[str, str], rivals: Sequence[str], topics: Mapping[str, str]) -> str:
     names = {name: _quote(name) for name in rivals}
     if not winners and len(rivals) == 2:
         return f"No difference between {_join(list(names.values()))} is shown."
     if not winners:
         return f"None of {len(rivals)} systems is shown to be ahead of all others."
     clauses = []
-    topics: dict[str, list[str]] = {}
+    won_topics: dict[str, list[str]] = {}
     for measure, winner in winners.items():
         if measure == WINS:
             clauses.append(f"The judge prefers {names[winner]}; ")
         else:
-            topics.setdefault(winner, []).append(TOPICS[measure])
-    if not topics:
+            won_topics.setdefault(winner, []).append(topics[measure])
+    if not won_topics:
         return f"{clauses[0].removesuffix('; ')} to {_name_losers(winners[WINS], names)}."
-    ahead = [f"{names[winner]} in {_join(won)}" for winner, won in topics.items()]
-    leader = next(iter(topics))
+    ahead = [f"{names[winner]} in {_join(won)}" for winner, won in won_topics.items()]
+    leader = next(iter(won_topics))
     losers = "" if clauses else f" of {_name_losers(leader, names)}"
-    ahead[0] = f"{names[leader]} is ahead{losers} in {_join(topics[leader])}"
+    ahead[0] = f"{names[leader]} is ahead{losers} in {_join(won_topics[leader])}"
     return f"{''.join(clauses)}{', '.join(ahead)}."
 
 

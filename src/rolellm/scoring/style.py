@@ -258,14 +258,14 @@ def measure_style(rows: Sequence[Row], answers: Mapping[str, Mapping[str, str]])
     return results
 
 
-def measure_difference(rows: Sequence[Row], replies: Mapping[str, str]) -> Interval | None:
+def measure_difference(rows: Sequence[Row], replies: Sequence[str]) -> Interval | None:
     """Measure in what share of cases the meter tells a system's replies from what was said; 0.5 is chance.
 
     The meter learns two voices, which answer the same turns, and judges a dialogue by the others.
 
     Args:
         rows: What was said, as references.
-        replies: The system's, by row id.
+        replies: The system's, one a row.
 
     Returns:
         That of the language with the most rows; None where there are too few.
@@ -273,10 +273,10 @@ def measure_difference(rows: Sequence[Row], replies: Mapping[str, str]) -> Inter
     require("sklearn", extra="style")
     ((language, _),) = Counter(row.language for row in rows).most_common(1)
     voices = []
-    for row in rows:
-        if row.language == language and replies.get(row.id, "").strip():
+    for row, reply in zip(rows, replies, strict=True):
+        if row.language == language and reply.strip():
             said = replace(row, role="said", question=row.dialogue or row.question)
-            voices += [said, replace(said, role="system", references=(replies[row.id],))]
+            voices += [said, replace(said, role="system", references=(reply,))]
     if len(voices) < 2 * LEAST_TURNS:
         return None
     styles = _measure_language(voices, {"": {}})
