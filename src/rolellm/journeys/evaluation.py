@@ -262,10 +262,9 @@ def _evaluate(
     if own is None:
         own, chosen = _choose_data(chosen, systems)
     elif chosen.config or chosen.data_dir:
-        raise SettingsError("both a config of RoleBench (--config, --data-dir) and rows of your own (--data); name one")
+        raise SettingsError("name a config of RoleBench (--config, --data-dir) or rows of your own (--data), not both")
     files = {name: folder / "answers" / f"{make_safe_name(name)}.jsonl" for name in systems}
     predictions = {name: [path] for name, path in files.items()}
-    (folder / "answers").mkdir(parents=True, exist_ok=True)
     if own is not None:
         return _evaluate_own(folder, systems, files, judge_llm, chosen, own)
     source: dict[str, Any] = {"config": chosen.config, "split": chosen.split, "data_dir": chosen.data_dir}
@@ -414,6 +413,7 @@ def _answer_own(model: Any, own: OwnTurns, path: Path, chosen: EvalSettings) -> 
         llm = str(model)
     else:
         options |= {"model": str(getattr(model, "model_dir", model)), "dtype": chosen.dtype}
+    path.parent.mkdir(parents=True, exist_ok=True)
     with explain_interrupt(path, f"the same call with out={str(path.parent.parent)!r}"):
         answer_rows(own.rows, path, read(GenerateSettings, options), llm, own.messages)
 

@@ -244,9 +244,9 @@ class Evidence:
         undecided = [f"Not decided: {'; '.join(open_ranges)}."] if open_ranges else []
         ahead = [*winners.values(), *self.own, *rivals]
         leader = max(self.own or rivals or [""], key=ahead.count)
-        verdict = (
-            _describe_winners(winners, rivals, self.topics) if tests else "Nothing here decides which system is better."
-        )
+        verdict = "Nothing here decides which system is better."
+        if tests:
+            verdict = _describe_winners(winners, rivals, self.topics)
         silence = self._describe_silence()
         return Answer(verdict, " ".join([*evidence, *self._describe_size()]), (*undecided, *silence), lead=leader)
 
