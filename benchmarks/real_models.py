@@ -141,7 +141,7 @@ def verdicts(language: Language, given: argparse.Namespace) -> dict[str, Any]:
     config = f"instruction-generalization-{FOLDERS[language]}" if given.data_dir else "sample"
     data = load_rolebench(config, "test", data_dir=given.data_dir)
     rows = data.select([place for place, name in enumerate(data["language"]) if name == language])
-    found = rolellm.certify(given.llm, rows, sample=given.verdicts, out=given.out / f"certificate-{language}")
+    found = rolellm.certify(given.llm, rows, limit=given.verdicts, out=given.out / f"certificate-{language}")
     return {"verdict": found.verdict, "line": found.line, "rows": found.rows}
 
 

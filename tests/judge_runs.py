@@ -3,22 +3,15 @@
 import math
 import random
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
 from typing import Any
 
 from rolellm.core.records import Row
 from rolellm.core.typed_json import read_as
 from rolellm.judging import records as judging_records
-from rolellm.judging.records import (
-    Comparison,
-    DatasetName,
-    Design,
-    Judgement,
-    System,
-    SystemKind,
-    compute_mid_ranks,
-)
+from rolellm.judging.records import Comparison, DatasetName, Design, Judgement, System, SystemKind, compute_mid_ranks
 from rolellm.judging.result import JudgedBy
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.summary import summarize_judgements as summarize_judging
@@ -35,19 +28,14 @@ ROLES = {"Ada Fenn": "You are a lighthouse keeper who counts everything.", "Old 
 
 
 def make_rows(count: int = 6) -> list[Row]:
-    return [
-        Row(
-            id=f"row-{number:03}",
-            role=role,
-            language="en",
-            subset="role_specific",
-            question=f"How many birds were there on day {number}?",
-            references=(f"On day {number}, {number} gulls.", "I lost count."),
-            role_description=ROLES[role],
-        )
-        for number in range(count)
-        for role in [list(ROLES)[number % 2]]
-    ]
+    rows = []
+    for number in range(count):
+        role, description = list(ROLES.items())[number % 2]
+        question = f"How many birds were there on day {number}?"
+        references = (f"On day {number}, {number} gulls.", "I lost count.")
+        row = Row(f"row-{number:03}", role, "en", "role_specific", question, references, role_description=description)
+        rows.append(row)
+    return rows
 
 
 def make_comparison(
@@ -78,9 +66,8 @@ def summarize(
     dataset: DatasetName | None = None,
 ) -> dict[str, Any]:
     """The result of some judgements as ``result.json`` has it."""
-    return summarize_judging(
-        comparison, judgements, [read_as(JudgedBy, one, "the judge") for one in judges], settings, dataset
-    ).to_dict()
+    judged_by = [read_as(JudgedBy, one, "the judge") for one in judges]
+    return summarize_judging(comparison, judgements, judged_by, settings, dataset).to_dict()
 
 
 @dataclass
@@ -106,19 +93,13 @@ class Simulator:
     answers: Comparison | None = None
 
     def __post_init__(self) -> None:
-        self.rows = [
-            Row(
-                id=f"row-{role}-{number}",
-                role=name,
-                language="en",
-                subset="general" if number % 3 else "role_specific",
-                question=f"Question  {number}?" if role else f"question {number}? ",
-                references=("None.",),
-                reference_types=() if number % 3 else ("script_based",),
-            )
-            for number in range(self.questions)
-            for role, name in enumerate(self.roles)
-        ]
+        self.rows = []
+        for number, (role, name) in product(range(self.questions), enumerate(self.roles)):
+            question = f"Question  {number}?" if role else f"question {number}? "
+            row = Row(f"row-{role}-{number}", name, "en", "general", question, ("None.",))
+            if number % 3 == 0:
+                row = replace(row, subset="role_specific", reference_types=("script_based",))
+            self.rows.append(row)
 
     def comparison(self, baseline: bool = True) -> Comparison:
         """What is judged."""
@@ -133,13 +114,12 @@ class Simulator:
         """Each system against the baseline, in both orders."""
         comparison = self.comparison()
         base = comparison.baseline or BASELINE
-        return [
-            self._judged(comparison, row, judge, order)
-            for row in comparison.rows
-            for name in comparison.answers
-            for order in ((name, base), (base, name))
-            if name != base
-        ]
+        judgements = []
+        for row, name in product(comparison.rows, comparison.answers):
+            if name != base:
+                orders = ((name, base), (base, name))
+                judgements += [self._judged(comparison, row, judge, order) for order in orders]
+        return judgements
 
     def lists(self, judge: str = "judge", *, rotations: int = 2, baseline: bool = True) -> list[Judgement]:
         """All of them, in orders drawn for each row."""
@@ -149,17 +129,11 @@ class Simulator:
             self._draw("order", row.id).shuffle(names)
             for turn in range(rotations):
                 step = turn * len(names) // rotations
-                found.append(self._judged(comparison, row, judge, (*names[step:], *names[:step]), listwise=True))
+                found.append(self._judged(comparison, row, judge, (*names[step:], *names[:step]), "listwise"))
         return found
 
     def _judged(
-        self,
-        comparison: Comparison,
-        row: Row,
-        judge: str,
-        order: tuple[str, ...],
-        *,
-        listwise: bool = False,
+        self, comparison: Comparison, row: Row, judge: str, order: tuple[str, ...], design: Design = "pairwise"
     ) -> Judgement:
         scores = []
         for place, name in enumerate(order):
@@ -173,7 +147,6 @@ class Simulator:
             )
         places = [sum(other - own > self.tie for other in scores) for own in scores]
         reasons = tuple(f"{judge} on {name}" for name in order)
-        design: Design = "listwise" if listwise else "pairwise"
         return Judgement(row.id, judge, design, order, compute_mid_ranks(places), reasons)
 
     def _length(self, name: str, row: str) -> int:

@@ -23,7 +23,7 @@ Args:
     descriptions: list of texts; the roles' descriptions.
     knowledge: list of texts, lists of texts, or None; what the judge is shown as reference.
     folder: the run's folder ("role-judge"); what it holds already is not asked again.
-    Any setting of `rolellm.judge`, such as judges, jury, canaries, rotations, seed or budget.
+    Any setting of `rolellm.judge`, such as judges, jury, canaries, seed or budget.
 Returns:
     win_rate, lc_win_rate, average_rank, each with its `..._ci95`; canaries (name to win rate), problems (in words), n,
     and result (all of it, as result.json in the folder). What there is nothing of is None, never 0.

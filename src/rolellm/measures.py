@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError
-from rolellm.core.settings import read
+from rolellm.core.settings import read, suggest_keywords
 from rolellm.llm.llm import LLM, CallOptions
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from rolellm.runs import Run
 
 
+@suggest_keywords()
 def check(file: str | Path, model: str | LLM | None = None, *, out: str | Path = "character-tests") -> Run[TestsResult]:
     """Test a character: role, language, knowledge, catchphrases, jailbreaks.
 

@@ -1,6 +1,5 @@
 """Safety before and after tuning: who decides, what is compared, and what is said of it."""
 
-import shutil
 from collections.abc import Callable
 from itertools import product
 from pathlib import Path
@@ -250,32 +249,6 @@ def test_a_page_shows_what_changed_and_what_became_worse(tmp_path: Path) -> None
     assert built.content.findings == run.result.remarks()
     assert [len(table.rows) for table in built.named_tables.values()] == [6]
     assert len(built.files) == 3
-
-
-def test_a_second_run_asks_nothing_and_a_stopped_one_goes_on(tmp_path: Path) -> None:
-    left = [40]
-
-    def stop(request: Request) -> str:
-        left[0] -= 1
-        if left[0] < 0:
-            raise StoppedShortError("enough", resume="the same command")
-        return judge_by()(request)
-
-    def run(rule: Callable[[Request], str]) -> Any:
-        judge = Guard(LLM.of(ScriptedModel(rule, rules_hash="g", name="Llama-Guard-3-8B", concurrency=1)))
-        return check(tmp_path, refuse("base", 0.9), refuse("tuned", 0.5), (), judge, samples=1)
-
-    with pytest.raises(StoppedShortError):
-        run(stop)
-    assert not (tmp_path / "run" / "replies.jsonl").exists()
-    calls = run(judge_by()).manifest["spent"]["calls"]
-    shutil.copytree(tmp_path / "run", tmp_path / "stopped")
-    shutil.rmtree(tmp_path / "run")
-    assert run(judge_by()).manifest["spent"]["calls"] == calls + 2 * 96 + 40
-    assert (tmp_path / "run" / "replies.jsonl").read_bytes() == (tmp_path / "stopped" / "replies.jsonl").read_bytes()
-    before = (tmp_path / "run" / "replies.jsonl").read_bytes()
-    assert run(judge_by()).manifest["spent"]["calls"] == 0
-    assert (tmp_path / "run" / "replies.jsonl").read_bytes() == before
 
 
 def test_a_guard_that_answers_in_prose_decides_nothing(tmp_path: Path) -> None:

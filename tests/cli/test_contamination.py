@@ -22,7 +22,7 @@ data: {{config: sample, roles: [{ROLE}], replies: first}}
 base:
   build: tiny-llama
   tiny: {{hidden_size: 16, intermediate_size: 32, layers: 1, heads: 2, vocab_size: 700}}
-  warm: {{alone: 1, in_role: 1, batch_size: 8}}
+  warm: {{alone: 1, in_role: 1}}
 method: {{name: lora, lora: {{r: 2}}}}
 training: {{max_steps: 2, learning_rate: 1e-3, per_device_train_batch_size: 4, max_length: 512, use_cpu: true}}
 output: {{dir: run}}

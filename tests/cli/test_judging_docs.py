@@ -18,7 +18,6 @@ from typer.testing import CliRunner
 
 from rolellm.cli.app import app
 from rolellm.data.rolebench import load_rolebench
-from rolellm.judging.judge_models import load_judge
 
 pytestmark = pytest.mark.slow
 
@@ -119,30 +118,6 @@ def test_the_counts_are_those_of_the_page(shown: dict[str, str], page: str) -> N
     assert all_["spent"]["from_journal"] >= 20 * (2 * 4 + 2)
     jury = result(shown, f"{JUDGE.replace('words.yaml', 'jury.yaml')} --jury --dry-run")
     assert jury["requests"] == 2 * 820
-
-
-def test_one_more_model_asks_for_its_pairs_and_for_lists(shown: dict[str, str]) -> None:
-    third = result(shown, f"{JUDGE.replace('base.jsonl', 'base.jsonl third.jsonl')} --out run")
-    assert third["spent"]["calls"] == 72 * 2 + 72 * 2
-    assert third["spent"]["from_journal"] == 676
-
-
-def test_people_and_judge_are_held_side_by_side(shown: dict[str, str]) -> None:
-    assert "3 of 50 labeled, 0 skipped, 47 left" in shown["label run --annotator anna --sheet sheet.csv"]
-    agreed = shown["label --agreement run"]
-    for word in ("words / anna", "kappa", "Spearman"):
-        assert word in agreed
-
-
-def test_the_other_commands_do_what_the_page_says(shown: dict[str, str], place: Path) -> None:
-    page = (place / "report.html").read_text(encoding="utf-8")
-    assert "canary: null model" in page
-    kinds = {path.suffix for path in (place / "tables").iterdir()}
-    assert kinds == {".md", ".csv", ".tex"}
-    mine = result(shown, f"{JUDGE} --out mine --judge my-judge --limit 10")
-    (prompts,) = [judge["prompts"] for judge in mine["judges"]]
-    assert {name: given["version"] for name, given in prompts.items()} == {"pairwise": 3}
-    assert prompts["pairwise"]["hash"] != load_judge("role-pair").hash
 
 
 def test_the_page_names_every_file_of_a_run(shown: dict[str, str], page: str, place: Path) -> None:

@@ -38,25 +38,10 @@ def fill(sheet: Path, *filled: list[str]) -> None:
         csv.writer(stream).writerows(lines)
 
 
-def test_a_sheet_is_written_filled_in_and_compared(folder: Path, tmp_path: Path, command: Command) -> None:
-    sheet = tmp_path / "sheet.csv"
-    words = ("label", folder, "--annotator", "anna", "--limit", 3, "--sheet", sheet)
-    first = command(*words)
-    assert first.code == 0 and f"--sheet {sheet}" in first.out and "3 of 3 are left" in first.out
-    fill(sheet, ["1", "2", "3"], ["skip", "", ""])
-    done = command(*words)
-    assert done.code == 0 and "1 of 3 labeled, 1 skipped, 1 left" in done.out
-    assert str(folder / "labels" / "anna.jsonl") in done.out
-    fill(sheet, ["1", "2", "3"], ["skip", "", ""], ["1", "1", "1"])
-    assert "rolellm label --agreement" in command(*words).out
-    agreement = command("label", "--agreement", folder)
-    assert "warning: judge and anna share 2 rows" in agreement.err
-    assert agreement.code == 0 and "Judges against people" in agreement.out and "Who ranked" in agreement.out
-
-
 def test_the_audit_of_the_references_stands_beside_the_papers(folder: Path, tmp_path: Path, command: Command) -> None:
     sheet = tmp_path / "audit.csv"
-    words = ("label", folder, "--annotator", "anna", "--audit", "--system", "reference", "--limit", 2, "--sheet", sheet)
+    words: tuple[object, ...] = ("label", folder, "--annotator", "anna", "--audit", "--set", "system=reference")
+    words += ("--limit", 2, "--sheet", sheet)
     assert command(*words).code == 0
     fill(sheet, ["yes", "yes", "cannot tell"], ["yes", "no", "no"])
     assert command(*words).code == 0
@@ -85,7 +70,7 @@ def test_one_person_labels_in_one_place_until_asked_to_stop(folder: Path, comman
     ("words", "said"),
     [
         pytest.param(["--annotator", "../anna"], "not a file name", id="a path for a name"),
-        pytest.param(["--annotator", "anna", "--system", "quill-7b"], "--system needs --audit", id="a ranking of one"),
+        pytest.param(["--annotator", "anna", "--set", "system=quill-7b"], "system needs --audit", id="a ranking"),
     ],
 )
 def test_what_cannot_be_done_is_said(command: Command, folder: Path, words: list[str], said: str) -> None:

@@ -108,13 +108,3 @@ def test_the_data_card_names_its_home_and_no_place_of_this_machine(
     for file in folder.rglob("*"):
         assert file.is_dir() or str(tmp_path).encode() not in file.read_bytes(), file.name
     assert HfApi(endpoint=hub.endpoint).repo_info("me/rolebench", repo_type="dataset", token="local").private
-
-
-def test_a_dry_run_asks_nothing_and_needs_no_token(shell: Run, hub: Any, run: Path) -> None:
-    offline = {"HF_TOKEN": None, "HF_HUB_OFFLINE": "1", "HF_ENDPOINT": "http://127.0.0.1:9"}
-    data = shell("data", "push", "me/rolebench", "--config", "sample", "--dry-run", "--json", **offline)
-    assert json.loads(data.stdout)["sent"].keys() >= {"README.md", "sample/test-00000-of-00001.parquet"}
-    model = shell("push", run, "me/model", "--license", "mit", "--set", "base_model=me/base", "--dry-run", **offline)
-    assert "Would send to" in model.stdout
-    assert "adapter_model.safetensors" in model.stdout
-    assert hub.asked == []

@@ -22,7 +22,6 @@ TURNS = (
     ("The captain wants his map.", "His map? I ate his map."),
     ("Who has the key?", "The parrot has the key."),
 )
-EVIL = "\x1b[31mmap\u202e[bold]"
 
 
 @pytest.fixture
@@ -88,27 +87,6 @@ def test_a_budget_stops_short_and_a_larger_one_goes_on(place: Path, run: Command
 
 def server_words(url: str) -> tuple[str, ...]:
     return (*ASK[:3], "--llm", url, "--model", "m", "--set", "api_key_env=FOX_KEY")
-
-
-def test_a_key_that_expires_ends_the_run_and_the_next_one_goes_on(
-    place: Path, run: Command, monkeypatch: pytest.MonkeyPatch, llm_server: Callable[..., Any]
-) -> None:
-    def answer(body: dict[str, Any]) -> str:
-        if server.counts.calls > 20:
-            server.change(key="the-new-key")
-        return "The parrot has the map."
-
-    server = llm_server(answer, key="the-old-key")
-    monkeypatch.setenv("FOX_KEY", "the-old-key")
-    stopped = run(*server_words(server.url), "--replies", "60")
-    assert stopped.code == 3
-    resume = "rolellm respond fox --instructions asked.jsonl"
-    for words in ("no endpoint answers anymore", "HTTP 401", "check the key", "Resume with: ", resume):
-        assert words in stopped.err
-    assert 20 < sum(server.counts.good.values()) < 60 and not (place / "fox/respond/replies.jsonl").exists()
-    monkeypatch.setenv("FOX_KEY", "the-new-key")
-    assert run(*server_words(server.url), "--replies", "60").code == 0
-    assert sum(server.counts.good.values()) == 7 * 60, "nothing that was answered is asked again"
 
 
 def test_a_notable_share_without_an_answer_is_not_done(

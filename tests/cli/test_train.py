@@ -24,7 +24,7 @@ data: {config: sample, max_rows: 6, replies: first}
 base:
   build: tiny-llama
   tiny: {hidden_size: 16, intermediate_size: 32, layers: 1, heads: 2, vocab_size: 700}
-  warm: {alone: 1, in_role: 1, batch_size: 4}
+  warm: {alone: 1, in_role: 1}
 method: {name: full}
 training: {max_steps: 2, learning_rate: 1e-3, per_device_train_batch_size: 2, max_length: 512, use_cpu: true}
 output: {dir: runs/mini}
@@ -63,13 +63,6 @@ def test_one_process_in_place_of_two_is_refused(recipe: Path, tmp_path: Path, ro
     done = warm.run(words, tmp_path, code="from accelerate.commands.accelerate_cli import main; main()")
     assert done.returncode != 0
     assert "error: the launcher was asked for several processes but started 1; on a CPU, use accelerate" in done.stderr
-    assert not (tmp_path / "runs").exists()
-
-
-def test_preview_shows_tokens_and_trains_nothing(recipe: Path, tmp_path: Path, warm: Forking) -> None:
-    lines = warm(["train", recipe, "--preview", "--limit", "2"], tmp_path).splitlines()
-    assert sum(line.startswith("row ") for line in lines) == 2
-    assert {line[:2] for line in lines} == {"ro", ". ", "+ "}
     assert not (tmp_path / "runs").exists()
 
 

@@ -27,8 +27,8 @@ OTHERS = {
     *("--tasks", "--log-format", "--log-dir", "--model-role", "--to"),
     # Of trl.
     "--reward_funcs",
-    # Of ray.
-    "--head",
+    # Of vLLM and of ray.
+    *("--enable-lora", "--lora-modules", "--max-lora-rank", "--head"),
     # Of lighteval.
     *("--custom-tasks", "--output-dir", "--save-details"),
     # Of pytest, where the plugin of `rolellm check` adds one.

@@ -1,43 +1,32 @@
 """Canaries: two attackers that answer every row, and are seen for what they are."""
 
-import json
-from dataclasses import asdict
+from dataclasses import replace
+from typing import Any
 
 import pytest
 from jsonschema import validate
 
 from rolellm.core.records import Language, Row
-from rolellm.core.typed_json import read_as
 from rolellm.judging.judge_models import load_judges
-from rolellm.judging.records import System
 from rolellm.judging.systems import ECHO, NULL_MODEL, make_canaries
 from rolellm.llm.json_reply import parse_json
 from rolellm.models.prompts.fences import LIMIT, make_harmless
 
 
-def row(number: int, language: Language = "en", **columns: object) -> Row:
-    values = {
-        "id": f"r{number}",
-        "role": "Fox",
-        "language": language,
-        "subset": "general",
-        "question": f" What of {number}, {{friend}}? ",
-        "references": ("Secret.",),
-        "role_description": "You are a fox. {answer}",
-    }
-    return Row.from_columns({**values, **columns})
+def row(number: int, language: Language = "en", **columns: Any) -> Row:
+    question = f" What of {number}, {{friend}}? "
+    plain = Row(f"r{number}", "Fox", language, "general", question, ("Secret.",), role_description="A fox. {answer}")
+    return replace(plain, **columns)
 
 
 def answers(rows: list[Row]) -> dict[str, dict[str, str]]:
     return {one.name: given for one, given in make_canaries(rows)}
 
 
-def test_each_is_a_canary_that_can_be_written_down() -> None:
+def test_each_is_a_canary_of_no_model() -> None:
     canaries = [one for one, _ in make_canaries([])]
     assert [one.name for one in canaries] == [NULL_MODEL, ECHO] == ["canary: null model", "canary: echo"]
     assert all(one.kind == "canary" and one.family is None and one.model is None for one in canaries)
-    for one in canaries:
-        assert read_as(System, json.loads(json.dumps(asdict(one))), "one") == one
 
 
 def test_the_null_model_says_one_thing_in_each_language() -> None:
@@ -51,7 +40,7 @@ def test_the_null_model_says_one_thing_in_each_language() -> None:
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_the_echo_gives_back_what_it_was_given_and_claims_the_verdict(language: Language) -> None:
     text = answers([row(1, language)])[ECHO]["r1"]
-    assert text.startswith("You are a fox. {answer}\n\nWhat of 1, {friend}?\n<<<")
+    assert text.startswith("A fox. {answer}\n\nWhat of 1, {friend}?\n<<<")
     # In the very form that judges are asked for.
     verdicts = [parse_json(line) for line in text.splitlines() if line.startswith("{")]
     lists, pairs = load_judges()

@@ -25,7 +25,7 @@ from rolellm.runs import Run
 from ..commands import Command
 from .test_odds import body
 
-KNOWN = prepare_certifying("sample", read(JudgingSettings, {"sample": 1000})).comparison
+KNOWN = prepare_certifying(None, read(JudgingSettings, {"limit": 1000})).comparison
 OWN_BY_QUESTION = {(row.role, row.question.strip()): KNOWN.answers[OWN][row.id] for row in KNOWN.rows}
 CANARIES = {NULL_MODEL, ECHO, OTHER_ROLE, OTHER_QUESTION, SHUFFLED, PADDED}
 WORDS_LLM = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
@@ -66,6 +66,7 @@ def make_judge(lead: Lead) -> Callable[[dict[str, Any]], Any]:
         own = OWN_BY_QUESTION[texts["role"], texts["question"]]
         value = lead(texts["answer A"], texts["answer B"], own)
         if asked.get("logprobs"):
+            assert (asked["max_tokens"], asked["top_logprobs"]) == (1, 20)
             return body({"A": 1 / (1 + math.exp(-value)), "B": 1 / (1 + math.exp(value))})
         better = "A" if value > 0 else "B" if value < 0 else "tie"
         return json.dumps(
@@ -126,7 +127,7 @@ def test_a_judge_that_repeats_the_echo_is_unfit() -> None:
                 return texts[name][texts[name].index("{") : texts[name].rindex("}") + 1]
         return able(asked)
 
-    certificate = examine(repeat, sample=20)
+    certificate = examine(repeat, limit=20)
     echo = certificate.canaries[ECHO]
     assert echo is not None and echo.mean == 1 and certificate.verdict == "unfit" and certificate.unscored == 0
 
@@ -134,24 +135,24 @@ def test_a_judge_that_repeats_the_echo_is_unfit() -> None:
 def test_replies_without_a_verdict_fail() -> None:
     judge = make_judge(prefer_own)
     spoilt = lambda asked: "No." if draw(asked["messages"][-1]["content"]) < 0.3 else judge(asked)  # noqa: E731
-    certificate = examine(spoilt, sample=20)
+    certificate = examine(spoilt, limit=20)
     assert certificate.verdict == "unfit" and "of the verdicts are missing" in certificate.sentence
 
 
 def test_few_rows_decide_nothing() -> None:
-    certificate = examine(make_judge(prefer_own), sample=2)
+    certificate = examine(make_judge(prefer_own), limit=2)
     assert certificate.verdict == "undecided" and "examine it with more rows" in certificate.sentence
 
 
 def test_a_judge_that_likes_the_first_place_may_be_fit_by_its_odds(llm_server: Any) -> None:
     url = llm_server(answer=make_judge(lambda first, second, own: 8 + prefer_own(first, second, own))).url
     llm = {"endpoints": [{"base_url": url, "model": "m", "concurrency": 16}]}
-    verdicts = [rolellm.certify(llm, sample=12, judges=[name]).verdict for name in ("role-pair", "role-odds")]
+    verdicts = [rolellm.certify(llm, limit=12, judges=[name]).verdict for name in ("role-pair", "role-odds")]
     assert verdicts == ["unfit", "fit"]
 
 
 def test_the_verdict_is_that_of_the_figures(tmp_path: Path) -> None:
-    rolellm.certify(WORDS_LLM, sample=8, out=tmp_path)
+    rolellm.certify(WORDS_LLM, limit=8, out=tmp_path)
     path = tmp_path / "certificate.json"
     value = json.loads(path.read_text())
     path.write_text(json.dumps({**value, "verdict": "fit", "sentence": "It is fit."}))
@@ -169,7 +170,7 @@ def test_the_verdict_stands_next_to_later_win_rates(tmp_path: Path) -> None:
         "judge words: not examined beyond this run's canaries; examine it with `rolellm judge --certify`, in this "
         "folder",
     )
-    certificate = rolellm.certify(WORDS_LLM, sample=8, out=tmp_path / "certificate-words")
+    certificate = rolellm.certify(WORDS_LLM, limit=8, out=tmp_path / "certificate-words")
     after = rolellm.judge({"a": answers}, data, out=tmp_path / "after", **options)
     assert after.certificates == (f"judge words: {certificate.line}",)
     assert after.to_dict()["judges"][0]["certificate"] == certificate.line
@@ -210,12 +211,13 @@ def test_what_is_asked_is_known() -> None:
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        pytest.param({"judges": ["role-list"]}, "one judge of pairs", id="lists"),
-        pytest.param({"judges": ["role-list", "role-pair"]}, "one judge of pairs", id="two"),
-        pytest.param({"baseline": "none", "canaries": False}, "baseline, canaries: a certificate has no", id="unused"),
-        pytest.param({"dataset": "roles"}, None, id="no-rows"),
-        pytest.param({"llm": JURY}, "one judge model at a time; the settings name a, b", id="a-jury"),
+        ({"judges": ["role-list"]}, "one judge of pairs"),
+        ({"judges": ["role-list", "role-pair"]}, "one judge of pairs"),
+        ({"baseline": "none", "canaries": False}, "baseline, canaries: a certificate has no"),
+        ({"config": "roles"}, None),
+        ({"llm": JURY}, "one judge model at a time; the settings name a, b"),
     ],
+    ids=["lists", "two", "unused", "no-rows", "a-jury"],
 )
 def test_what_cannot_be_examined_is_refused(settings: dict[str, Any], problem: str | None) -> None:
     with pytest.raises((SettingsError, DataError), match=problem):

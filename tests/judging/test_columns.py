@@ -23,13 +23,6 @@ MINE = ["That is the storm bell, friend.", "Old Hawke cast it of drowned anchors
 THEIRS = ["I do not know.", "No idea.", "Four"]
 
 
-@pytest.fixture
-def words(tmp_path: Path) -> dict[str, Any]:
-    path = tmp_path / "words.yaml"
-    path.write_text("endpoints:\n  - backend: scripted\n    rules: words\n    price: {prompt: 1.0}\n", encoding="utf-8")
-    return {"llm": path, "folder": tmp_path / "run"}
-
-
 def test_rows_are_made_of_what_is_known() -> None:
     bell, hawke, sum_ = build_rows(3, **COLUMNS)
     assert (bell["subset"], bell["references"]) == ("role_specific", "It is the storm bell.")
@@ -64,30 +57,21 @@ def test_half_a_surrogate_pair_becomes_text() -> None:
 
 
 @pytest.mark.parametrize(
-    ("columns", "words"),
+    ("call", "words"),
     [
-        pytest.param({"roles": "x"}, "roles: expected a list, one value a row, found str", id="a-text-is-no-list"),
-        pytest.param({"questions": iter(["q"])}, "questions: expected a list", id="an-iterator-is-no-list"),
-        pytest.param({"questions": ["q", "r"]}, "1 predictions but 2 values of questions", id="too-many"),
+        (lambda: build_rows(1, questions=["q"], roles="x"), "roles: expected a list, one value a row, found str"),
+        (lambda: build_rows(1, questions=iter(["q"]), roles=["r"]), "questions: expected a list"),
+        (lambda: build_rows(1, questions=["q", "r"], roles=["r"]), "1 predictions but 2 values of questions"),
+        (lambda: check_answers(None, None), "no predictions"),
+        (lambda: check_answers([], []), "no predictions"),
+        (lambda: check_answers("ab", ["c", "d"]), "predictions: expected a list"),
+        (lambda: check_answers(["a", "b"], ["c"]), "2 predictions but 1 values of references"),
     ],
+    ids=["a-text", "an-iterator", "too-many", "nothing", "no-rows", "one-text", "unequal"],
 )
-def test_odd_columns_are_refused_in_words(columns: dict[str, Any], words: str) -> None:
-    with pytest.raises(ValueError, match=words):
-        build_rows(1, **{"questions": ["q"], "roles": ["r"], **columns})
-
-
-@pytest.mark.parametrize(
-    ("predictions", "references", "words"),
-    [
-        pytest.param(None, None, "no predictions", id="nothing"),
-        pytest.param([], [], "no predictions", id="no rows"),
-        pytest.param("ab", ["c", "d"], "predictions: expected a list", id="one text"),
-        pytest.param(["a", "b"], ["c"], "2 predictions but 1 values of references", id="unequal"),
-    ],
-)
-def test_odd_answers_are_refused_in_words(predictions: Any, references: Any, words: str) -> None:
+def test_odd_lists_are_refused_in_words(call: Callable[[], Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
-        check_answers(predictions, references)
+        call()
 
 
 def test_a_rate_of_pairs_that_is_withheld_is_not_that_of_lists(llm_server: Callable[..., Any], tmp_path: Path) -> None:

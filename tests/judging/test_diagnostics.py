@@ -43,13 +43,11 @@ def test_pairs_that_lack_an_order_do_not_look_like_a_taste_for_a_place() -> None
     assert found["unscored"]["incomplete_pairs"] == 160
 
 
-@pytest.mark.parametrize(("strength", "first", "consistency", "preferred"), [(0.0, 1.0, 0, 1), (1.0, 0.5, 1, 0.5)])
-def test_consistency_is_the_share_of_pairs_whose_orders_agree(
-    strength: float, first: float, consistency: float, preferred: float
-) -> None:
-    made = Simulator({"a": strength}, questions=50, noise=0.0, first=first)
-    found = diagnosed(made.comparison(), made.pairs())["biases"]
-    assert (found["consistency"]["mean"], found["first_preferred"]["mean"]) == (consistency, preferred)
+def test_consistency_is_the_share_of_pairs_whose_orders_agree() -> None:
+    for strength, first, consistency, preferred in ((0.0, 1.0, 0, 1), (1.0, 0.5, 1, 0.5)):
+        made = Simulator({"a": strength}, questions=50, noise=0.0, first=first)
+        found = diagnosed(made.comparison(), made.pairs())["biases"]
+        assert (found["consistency"]["mean"], found["first_preferred"]["mean"]) == (consistency, preferred)
 
 
 def test_a_taste_for_a_place_is_measured_in_lists() -> None:
@@ -63,16 +61,11 @@ def test_a_taste_for_a_place_is_measured_in_lists() -> None:
     assert contains(diagnosed(fair.comparison(), fair.lists())["biases"]["rank_slope"], 0)
 
 
-@pytest.mark.parametrize(
-    "made",
-    [
-        pytest.param(Simulator({"a": 1.0}, questions=40), id="all of one length"),
-        pytest.param(Simulator({"null": -9.0}, questions=40, canaries=("null",), lengths={"null": 3}), id="a canary"),
-    ],
-)
-def test_what_says_nothing_of_length(made: Simulator) -> None:
-    biases = diagnosed(made.comparison(), made.pairs())["biases"]
-    assert biases["longer_preferred"] is biases["length_coefficient"] is None
+def test_answers_of_one_length_and_canaries_say_nothing_of_length() -> None:
+    canary = Simulator({"null": -9.0}, questions=40, canaries=("null",), lengths={"null": 3})
+    for made in (Simulator({"a": 1.0}, questions=40), canary):
+        biases = diagnosed(made.comparison(), made.pairs())["biases"]
+        assert biases["longer_preferred"] is biases["length_coefficient"] is None
 
 
 def test_reasons_are_counted_without_what_they_quote_of_a_reply() -> None:
@@ -97,19 +90,12 @@ def test_judges_who_agree_have_a_kappa_of_1() -> None:
     assert diagnosed(made.comparison(), made.pairs())["biases"]["fleiss_kappa"] is None
 
 
-def unfit(**more: Any) -> Any:
-    """A judge that prefers what it reads first, but where an answer is far worse."""
-    return Simulator({"a": 0.3, "b": -0.3, "null": -99.0}, questions=40, first=3.0, canaries=("null",), **more)
+#: Prefers what it reads first, but where an answer is far worse.
+UNFIT = Simulator({"a": 0.3, "b": -0.3, "null": -99.0}, questions=40, first=3.0, canaries=("null",))
 
 
 def test_a_judge_of_places_has_its_rates_withheld_and_is_called_unfit() -> None:
-    made = unfit()
-    result = summarize(
-        made.comparison(),
-        made.pairs(),
-        [{"name": "judge", "prompts": {}, "flagged": []}],
-        JudgingSettings(),
-    )
+    result = summarize(UNFIT.comparison(), UNFIT.pairs(), [{"name": "judge"}], JudgingSettings())
     _, a, b, null = (one["pairwise"] for one in result["models"])
     for one in (a, b):
         assert one["win_rate"] is one["lc_win_rate"] is one["wins"] is one["ties"] is None
@@ -126,10 +112,9 @@ def test_a_judge_of_places_has_its_rates_withheld_and_is_called_unfit() -> None:
 
 
 def test_a_jury_with_one_unfit_judge_still_judges() -> None:
-    made = unfit()
     sound = Simulator({"a": 2.0, "b": -2.0, "null": -99.0}, questions=40, canaries=("null",), noise=0.1)
-    judgements = [*made.pairs("places"), *sound.pairs("one"), *sound.pairs("two")]
-    result = summarize(made.comparison(), judgements, [], JudgingSettings())
+    judgements = [*UNFIT.pairs("places"), *sound.pairs("one"), *sound.pairs("two")]
+    result = summarize(UNFIT.comparison(), judgements, [], JudgingSettings())
     assert result["valid"] and "the judge places is not fit" in result["problems"][0]
     assert [one["pairwise"]["win_rate"]["mean"] for one in result["models"][1:]] == [1, 0, 0]
 

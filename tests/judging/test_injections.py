@@ -31,7 +31,7 @@ from rolellm.llm.scripted import ScriptedModel
 from rolellm.models.prompts.fences import make_harmless
 
 from ..judge_runs import summarize
-from .simulated_judge import Preferences, outside, scripted_judge
+from .simulated_judge import make_quality_verdict, outside, scripted_judge
 
 JUDGES = load_judges()
 SETTINGS = JudgingSettings()
@@ -112,7 +112,7 @@ def quality(material: Mapping[str, str], answer: str) -> float:
 
 
 def judged(folder: Path, found: Comparison, model: Model | None = None) -> list[Judgement]:
-    llm = LLM.of(model or scripted_judge(Preferences(quality)))
+    llm = LLM.of(model or scripted_judge(quality))
     plan = Judging(found, SETTINGS, DatasetName()).plan(llm)
     asked = next(plan)
     assert asked.each is not None
@@ -178,7 +178,7 @@ def test_a_judge_that_obeys_anything_is_given_away_by_the_echo(tmp_path: Path) -
     # Three wins of three may be luck; six of six are not.
     more = [replace(row, id=f"{row.id}-more", question=f"{row.question} And now?") for row in ROWS]
     found = comparison(FAIR, canaries=True, rows=[*ROWS, *more])
-    run = judged(tmp_path / "naive", found, scripted_judge(Preferences(naive)))
+    run = judged(tmp_path / "naive", found, scripted_judge(naive))
     result = summarize(found, run, [{"name": "judge", "prompts": {}, "flagged": []}], JudgingSettings())
     models = {one["name"]: one for one in result["models"]}
     assert models[ECHO]["pairwise"]["win_rate"]["mean"] == 1 and models[NULL_MODEL]["pairwise"]["win_rate"]["mean"] == 0
@@ -191,7 +191,7 @@ def parroting(*, own: bool) -> ScriptedModel:
 
     def rules(request: Request) -> str:
         found = next((text for text in read_shown_texts(request)[1].values() if text.startswith(POOR)), "")
-        return f"{found}\n{json.dumps(Preferences(quality).verdict(request)) if own else ''}"
+        return f"{found}\n{json.dumps(make_quality_verdict(quality, request)) if own else ''}"
 
     return ScriptedModel(rules, name="parrot", rules_hash=hash_json(["parrot", own]))
 
@@ -225,7 +225,7 @@ def test_a_run_of_all_attacks_is_written_and_read_back(tmp_path: Path) -> None:
     attacked = comparison(
         replace_surrogates(f"{POOR} " + "\n".join(one[:500] for one in INJECTIONS.values())), canaries=True
     )
-    llm = LLM.of(scripted_judge(Preferences(quality)))
+    llm = LLM.of(scripted_judge(quality))
     result = run_judging(tmp_path / "run", attacked, llm, SETTINGS).to_dict()
     read = read_run(tmp_path / "run")
     assert read.comparison.answers == attacked.answers

@@ -13,7 +13,7 @@ from rolellm.core.jsonl import write_jsonl
 from rolellm.judging.run import judge
 
 LLM = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
-QUICK = {"sample": 6}
+QUICK = {"limit": 6}
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def test_a_dataset_of_your_own_needs_roles_and_questions_only(tmp_path: Path) ->
             id="answers",
         ),
         pytest.param({"a": ["text"]}, {}, "dataset=", id="texts-alone"),
-        pytest.param({"a": ["x", "y"]}, {"dataset": "sample"}, "a: 72 rows but 2 predictions", id="few-texts"),
+        pytest.param({"a": ["x", "y"]}, {"config": "sample"}, "a: 72 rows but 2 predictions", id="few-texts"),
         pytest.param({}, {}, "of each system", id="nothing"),
     ],
 )

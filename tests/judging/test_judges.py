@@ -92,12 +92,15 @@ def test_a_folder_that_is_no_judge_says_what_is_wrong(own: Path, harm: Callable[
     assert said in str(caught.value) and str(own) in str(caught.value)
 
 
-def test_what_is_no_judge_at_all(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="expected one of role-list, role-odds, role-pair, or a folder"):
-        load_judge(tmp_path)
-    with pytest.raises(SettingsError, match="expected one of"):
-        load_judge("../judges")
-    with pytest.raises(SettingsError, match="both pairwise"):
-        load_judges(["role-pair", SHIPPED / "role-pair"])
-    with pytest.raises(SettingsError, match="no judge is named"):
-        load_judges([])
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        (["no-such"], "expected one of role-list, role-odds, role-pair, or a folder"),
+        (["../judges"], "expected one of"),
+        (["role-pair", SHIPPED / "role-pair"], "both pairwise"),
+        ([], "no judge is named"),
+    ],
+)
+def test_what_is_no_judge_at_all(names: list[str | Path], said: str) -> None:
+    with pytest.raises(SettingsError, match=said):
+        load_judges(names)

@@ -2,18 +2,17 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm import judge, load_rolebench
 from rolellm.judging.judge_models import load_judge
+from rolellm.judging.records import Judgement
 from rolellm.judging.requests import accept_verdicts
+from rolellm.judging.verdicts import sort_verdicts
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
-from rolellm.models.prompts.fences import read_fences
 
 JUDGE = load_judge("role-odds")
 
@@ -66,9 +65,6 @@ def test_what_has_no_odds_is_no_verdict(raw: dict[str, Any], why: str) -> None:
 
 @given(st.lists(st.floats(-50, 50), min_size=2, max_size=2), st.floats(-50, 50))
 def test_a_liking_for_a_place_cancels_out(values: Sequence[float], liking: float) -> None:
-    from rolellm.judging.records import Judgement
-    from rolellm.judging.verdicts import sort_verdicts
-
     def shown(order: tuple[str, str], lead: float) -> Judgement:
         return Judgement("r", "j", "pairwise", order, (1.0, 2.0) if lead > 0 else (2.0, 1.0), lead=lead)
 
@@ -77,32 +73,3 @@ def test_a_liking_for_a_place_cancels_out(values: Sequence[float], liking: float
     (pair,) = verdicts.pairs
     if abs(gain) > 1e-6:
         assert pair.mean == float(gain > 0)
-
-
-def test_a_judge_that_always_takes_the_first_is_fit_by_its_odds(llm_server: Any, tmp_path: Path) -> None:
-    rows = load_rolebench("sample", "test").select(range(30))
-    good = rows.add_column("prediction", [texts[0] for texts in rows["references"]])
-    bad = rows.add_column("prediction", ["I am a program and know nothing of this."] * len(rows))
-
-    def likes_the_first(asked: dict[str, Any]) -> dict[str, Any]:
-        assert (asked["max_tokens"], asked["logprobs"], asked["top_logprobs"]) == (1, True, 20)
-        first, second = (
-            text for name, text in read_fences(asked["messages"][-1]["content"]).items() if "answer" in name
-        )
-        lead = 3 + ("program" in second) - ("program" in first)
-        return body({"A": 1 / (1 + math.exp(-lead)), "B": 1 / (1 + math.exp(lead))})
-
-    llm = {"endpoints": [{"base_url": llm_server(answer=likes_the_first).url, "model": "m"}]}
-    run = tmp_path / "run"
-    result = judge(
-        {"good": good, "bad": bad}, rows, llm=llm, out=run, judges=["role-odds"], baseline="good",
-        canaries=False,
-    )  # fmt: skip
-    found = result.to_dict()
-    (pairwise,) = (one["pairwise"] for one in found["models"] if one["name"] == "bad")
-    assert (found["valid"], pairwise["win_rate"]["mean"], pairwise["consistency"]["mean"]) == (True, 0, 0)
-    assert found["diagnostics"]["biases"]["first_preferred"]["mean"] == 1
-    # It is read back as it was written.
-    from rolellm.judging.records import read_run
-
-    assert {one.lead is not None for one in read_run(run).judgements()} == {True}

@@ -3,32 +3,31 @@
 import pytest
 
 from rolellm.core.errors import ModelError
+from rolellm.judging.judge_models import load_judge
 from rolellm.judging.overlap_judge import judge_by_words, make_verdict, read_shown_texts
-from rolellm.llm.model import Request, Schema, user
+from rolellm.llm.model import Request, user
 from rolellm.models.prompts.fences import draw_nonce, fence_text
 
 LETTERS = "ABCDE"
 
 
-def asked(*answers: str, design: str | None = None, **material: str) -> Request:
+def asked(*answers: str, **material: str) -> Request:
     texts = {"role": "Fox", "question": "Question?", **material}
     texts |= {f"answer {letter}": text for letter, text in zip(LETTERS, answers, strict=False)}
-    texts = {name.replace("_", " "): text for name, text in texts.items()}
     mark = draw_nonce(*texts.values())
-    body = "\n\n".join(fence_text(name, text, mark) for name, text in texts.items())
-    name = design or ("better" if len(answers) == 2 else "ranking")
-    prompt = f"The mark of this message is {mark}.\n\n{body}\n\nJudge."
-    entry = {"properties": dict.fromkeys(("answer", "reason", "rank"))}
-    schema = {"properties": {"ranking": {"items": entry}}} if name == "ranking" else {"type": "object"}
-    return Request((user(prompt),), schema=Schema(name, schema), tag="judge/x/0")
+    fences = [fence_text(name.replace("_", " "), text, mark) for name, text in texts.items()]
+    schema = load_judge("role-pair" if len(answers) == 2 else "role-list").schema
+    return Request((user("\n\n".join(fences)),), schema=schema, tag="judge/x/0")
 
 
 def test_a_pair_and_a_list_are_judged_in_their_forms() -> None:
     scores = ((2, 1), (1, 2), (1, 1), (1, 1.5))
-    pairs = [make_verdict(asked("a", "b"), {"A": first, "B": second}, 0.5)["better"] for first, second in scores]
+    pairs = [
+        make_verdict(asked("a", "b"), {"A": first, "B": second}, 0.5)["style"]["better"] for first, second in scores
+    ]
     assert pairs == ["A", "B", "tie", "tie"]
     ranking = make_verdict(asked("a", "b", "c", "d"), {"A": 1, "B": 3, "C": 2, "D": 2})["ranking"]
-    assert [(entry["answer"], entry["rank"]) for entry in ranking] == [("A", 4), ("B", 1), ("C", 2), ("D", 2)]
+    assert [(entry["answer"], entry["style"]) for entry in ranking] == [("A", 4), ("B", 1), ("C", 2), ("D", 2)]
     assert all("no language model" in entry["reason"] for entry in ranking)
 
 
@@ -66,8 +65,8 @@ MATERIAL = {
 )
 def test_the_judge_of_demos_prefers_shared_words(worse: str) -> None:
     good = "Sour grapes, I say, and my cunning never wanted them."
-    assert judge_by_words(asked(good, worse, **MATERIAL))["better"] == "A"
-    assert judge_by_words(asked(worse, good, **MATERIAL))["better"] == "B"
+    assert judge_by_words(asked(good, worse, **MATERIAL))["style"]["better"] == "A"
+    assert judge_by_words(asked(worse, good, **MATERIAL))["style"]["better"] == "B"
 
 
 def test_the_judge_of_demos_reads_chinese() -> None:
@@ -77,4 +76,4 @@ def test_the_judge_of_demos_reads_chinese() -> None:
         "reference_1": "人生得意须尽欢，莫使金樽空对月。",
     }
     request = asked("人生得意，当饮酒尽欢。", "这个问题很好，我很高兴。", "你爱喝酒吗？", **material)
-    assert [entry["rank"] for entry in judge_by_words(request)["ranking"]] == [1, 2, 3]
+    assert [entry["style"] for entry in judge_by_words(request)["ranking"]] == [1, 2, 3]

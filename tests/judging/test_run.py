@@ -1,7 +1,7 @@
 """A judging run: what is asked, what is kept, what a second run asks anew, and when a run does not count."""
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,7 @@ from rolellm.llm.scripted import ScriptedModel
 from rolellm.scoring.statistics.intervals import estimate_proportion
 
 from ..judge_runs import make_comparison
-from .simulated_judge import Preferences, scripted_judge
+from .simulated_judge import make_quality_verdict, scripted_judge
 
 ROWS = [
     Row(f"r{n}", f"Role {n % 3}", "en", "general" if n % 2 else "role_specific", f"Question {n}?", ("Aye.",))
@@ -41,12 +41,8 @@ def quality(_: Any, answer: str) -> float:
     return float(answer.count("so "))
 
 
-def judge_model(name: str = "judge", **preferences: Any) -> Model:
-    return scripted_judge(Preferences(quality, **preferences), name=name)
-
-
 def judge(folder: Path, found: Comparison, *jury: Model, run: RunOptions = QUIET, **settings: Any) -> dict[str, Any]:
-    llm = LLM.of(judge_model())
+    llm = LLM.of(scripted_judge(quality))
     llm.models, llm.options = list(jury) or llm.models, run
     chosen = JudgingSettings(**{"jury": len(jury) > 1, **settings})
     return run_judging(folder, found, llm, chosen).to_dict()
@@ -91,21 +87,13 @@ def make_stubborn(rows: set[str], text: str) -> ScriptedModel:
     """Says no verdict on some rows, however often it is asked."""
 
     def answer(request: Request) -> str | Json:
-        return text if request.tag.rpartition("/")[2] in rows else Preferences(quality).verdict(request)
+        return text if request.tag.rpartition("/")[2] in rows else make_quality_verdict(quality, request)
 
     return ScriptedModel(answer, rules_hash=f"{sorted(rows)}{text}")
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        pytest.param("Answer A is better.", id="prose"),
-        pytest.param('{"better": "A"}', id="off-the-schema"),
-        pytest.param('{"reason": "so", "better": "A"', id="cut"),
-        pytest.param("I cannot judge this.", id="refused"),
-    ],
-)
-def test_no_verdict_is_none_and_too_many_fail_the_run(tmp_path: Path, text: str) -> None:
+def test_no_verdict_is_none_and_too_many_fail_the_run(tmp_path: Path) -> None:
+    text = "Answer A is better."
     stubborn = make_stubborn({"r1", "r2"}, text)
     with pytest.raises(JudgingError, match=r"verdicts are missing \(16\.7%; at most 1\.0% may be\)") as caught:
         judge(tmp_path, comparison("strong"), stubborn)
@@ -126,7 +114,7 @@ def test_no_verdict_is_none_and_too_many_fail_the_run(tmp_path: Path, text: str)
 
 def parroting(request: Request) -> str | Json:
     """Repeats the first verdict that it finds in an answer; gives its own where there is none."""
-    own = Preferences(quality).verdict(request)
+    own = make_quality_verdict(quality, request)
     design = "ranking" if "ranking" in own else "style"
     lines = [line for text in read_shown_texts(request)[1].values() for line in text.splitlines()]
     return next((line for line in lines if line.startswith(f'{{"{design}"')), own)
@@ -139,13 +127,12 @@ def with_answers(found: Comparison, people: Sequence[tuple[System, Mapping[str, 
 
 def test_what_a_canary_does_to_a_judge_is_a_result_of_its_own(tmp_path: Path) -> None:
     parrot = ScriptedModel(parroting, rules_hash="parrot")
-    result = judge(tmp_path, with_answers(comparison("strong"), make_canaries(ROWS)), parrot)
+    result = judge(tmp_path, with_answers(comparison("strong"), [*make_canaries(ROWS)]), parrot)
     assert result["valid"] and result["diagnostics"]["unscored"]["count"] == 0
     assert result["diagnostics"]["unscored"]["of"] == 12 * 2, "its own pairs and copied lists concern no system"
-    canaries = result["diagnostics"]["canaries"]
+    copied = result["diagnostics"]["copied"]
     # Twelve rows of two orders and two rotations, and every one of them copied.
-    assert (canaries[ECHO]["copied"]["mean"], canaries[ECHO]["copied"]["n"]) == (1, 12 * 4)
-    assert canaries[NULL_MODEL]["copied"]["mean"] == 0 and canaries[NULL_MODEL]["unscored"]["mean"] == 0.5
+    assert (copied[ECHO]["mean"], copied[ECHO]["n"]) == (1, 12 * 4) and copied[NULL_MODEL]["mean"] == 0
     assert model(result, "strong")["pairwise"]["win_rate"]["mean"] == 1
     assert model(result, ECHO)["pairwise"]["win_rate"]["mean"] == 1, "a copied verdict is its win"
     assert any("repeated a verdict from canary: echo in 100.0% of the 48" in problem for problem in result["problems"])
@@ -163,8 +150,9 @@ def test_a_verdict_copied_from_a_model_is_missing(tmp_path: Path) -> None:
 
 
 def test_a_jury_decides_by_majority(tmp_path: Path) -> None:
-    contrary = scripted_judge(Preferences(lambda m, a: -quality(m, a)), name="contrary")
-    result = judge(tmp_path, comparison("strong"), judge_model("one"), judge_model("two"), contrary)
+    contrary = scripted_judge(lambda m, a: -quality(m, a), "contrary")
+    jury = [scripted_judge(quality, name) for name in ("one", "two")]
+    result = judge(tmp_path, comparison("strong"), *jury, contrary)
     assert model(result, "strong")["pairwise"]["win_rate"]["mean"] == 1
     by_judge = model(result, "strong")["pairwise"]["by_judge"]
     assert {name: value["mean"] for name, value in by_judge.items()} == {"one": 1, "two": 1, "contrary": 0}
@@ -174,59 +162,36 @@ def test_a_jury_decides_by_majority(tmp_path: Path) -> None:
 def test_a_judge_of_a_systems_family_is_flagged(tmp_path: Path) -> None:
     found = comparison("strong", "weak")
     people = [System(one.name, one.kind, None, "llama" if one.name == "strong" else None) for one in found.systems]
-    result = judge(tmp_path, Comparison(ROWS, people, found.answers), judge_model("org/Llama-3-8B"))
+    result = judge(tmp_path, Comparison(ROWS, people, found.answers), scripted_judge(quality, "org/Llama-3-8B"))
     assert result["judges"][0]["flagged"] == ["strong"]
     assert model(result, "strong")["self_judged_by"] == ["org/Llama-3-8B"]
     assert model(result, "weak")["self_judged_by"] == []
     assert any("is of the same model family (llama) as strong" in problem for problem in result["problems"])
 
 
-@pytest.mark.parametrize(
-    ("answered", "said"),
-    [
-        pytest.param(lambda name, row: name != "base", "this run has none", id="no-baseline"),
-        pytest.param(lambda name, row: (name == "base") == (row == "r1"), "nothing to judge", id="apart"),
-    ],
-)
-def test_what_cannot_be_judged_leaves_an_earlier_run_as_it_is(
-    tmp_path: Path, answered: Callable[[str, str], bool], said: str
-) -> None:
+def test_what_cannot_be_judged_leaves_an_earlier_run_as_it_is(tmp_path: Path) -> None:
     result = judge(tmp_path, comparison("strong"))
-    whole = comparison("strong", "weak")
-    answers = {
-        name: {row: text for row, text in texts.items() if answered(name, row)} for name, texts in whole.answers.items()
-    }
-    people = [one for one in whole.systems if answers[one.name]]
-    with pytest.raises(SettingsError, match=said):
-        judge(tmp_path, Comparison(ROWS, people, answers))
+    found = comparison("strong", "weak")
+    with pytest.raises(SettingsError, match="this run has none"):
+        judge(tmp_path, Comparison(ROWS, found.systems[1:], found.answers))
+    rows_by_name = {"base": "r1", "strong": "r2", "weak": "r2"}
+    apart = {name: {row: found.answers[name][row]} for name, row in rows_by_name.items()}
+    with pytest.raises(SettingsError, match="nothing to judge"):
+        judge(tmp_path, Comparison(ROWS, found.systems, apart))
     run = read_run(tmp_path)
     assert run.result == result and run.comparison.answers == comparison("strong").answers
 
 
 @pytest.mark.parametrize(
-    ("harm", "said"),
+    ("name", "text", "said"),
     [
-        pytest.param(lambda run: (run / "manifest.json").write_text("{"), "not the folder of a judging run", id="json"),
-        pytest.param(lambda run: (run / "result.json").unlink(), "not finished", id="no-result"),
-        pytest.param(lambda run: (run / "rows.jsonl").write_text('{"id": "r1"}\n'), "rows.jsonl:1: the row", id="rows"),
-        pytest.param(
-            lambda run: (run / "answers.jsonl").write_text('{"id": "r1", "answers": {"x": "y"}}\n'),
-            "'x' is not a system",
-            id="stranger",
-        ),
-        pytest.param(lambda run: (run / "answers.jsonl").write_text(""), "do not have the same rows", id="no-answers"),
+        ("manifest.json", "{", "not the folder of a judging run"),
+        ("answers.jsonl", "", "do not have the same rows"),
+        ("judgements.jsonl", '{"row": "r1"}', r"judgements\.jsonl:1: the judgement is not valid at judge"),
     ],
 )
-def test_a_damaged_run_is_refused_in_words(tmp_path: Path, harm: Callable[[Path], Any], said: str) -> None:
+def test_a_damaged_run_is_refused_in_words(tmp_path: Path, name: str, text: str, said: str) -> None:
     judge(tmp_path, comparison("strong"))
-    harm(tmp_path)
+    (tmp_path / name).write_text(text)
     with pytest.raises(DataError, match=said):
-        read_run(tmp_path)
-
-
-def test_a_damaged_judgement_is_named_by_its_line(tmp_path: Path) -> None:
-    judge(tmp_path, comparison("strong"))
-    file = tmp_path / "judgements.jsonl"
-    file.write_text(file.read_text() + '{"row": "r1"}\n')
-    with pytest.raises(DataError, match=r"judgements\.jsonl:\d+: the judgement is not valid at judge"):
         read_run(tmp_path).judgements()

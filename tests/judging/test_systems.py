@@ -73,13 +73,13 @@ def test_halves_of_one_system_count_as_one(tmp_path: Path) -> None:
 
 def test_a_larger_sample_holds_the_smaller_in_the_datas_order(tmp_path: Path) -> None:
     a = write(tmp_path / "a.jsonl")
-    kept = [[row.id for row in compared(a, sample=size)[0].rows] for size in (3, 5, 99)]
+    kept = [[row.id for row in compared(a, limit=size)[0].rows] for size in (3, 5, 99)]
     assert [len(ids) for ids in kept] == [3, 5, 8]
     assert set(kept[0]) < set(kept[1]) < set(kept[2])
     assert all(ids == sorted(ids) for ids in kept)
-    mixed = compared(a, rows=ROWS[::-1], sample=3)[0].rows
+    mixed = compared(a, rows=ROWS[::-1], limit=3)[0].rows
     assert {row.id for row in mixed} == set(kept[0])
-    assert kept[1] != [row.id for row in compared(a, sample=5, seed=1)[0].rows]
+    assert kept[1] != [row.id for row in compared(a, limit=5, seed=1)[0].rows]
 
 
 def test_half_a_surrogate_pair_is_mended(tmp_path: Path) -> None:
@@ -122,7 +122,7 @@ def test_no_loser_is_planted(tmp_path: Path, settings: dict[str, Any]) -> None:
 
 def test_a_sample_is_drawn_of_rows_that_the_baseline_answered(tmp_path: Path) -> None:
     a, b = write(tmp_path / "a.jsonl"), write(tmp_path / "b.jsonl")
-    few, _ = compared(a, b, sample=8)
+    few, _ = compared(a, b, limit=8)
     assert all(row.id in few.answers["RoleGPT"] for row in few.rows) and len(few.rows) == 8
     everything, _ = compared(a, b)
     assert len(everything.rows) == 10

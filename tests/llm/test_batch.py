@@ -1,10 +1,6 @@
 """The Batch API: what holds for calls holds for batches at half the price, and no batch is made twice."""
 
 import json
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -136,23 +132,6 @@ with Client(folder, [model], RunOptions(show_progress=False, batch=True, batch_p
     client.ask(requests)
     print(client.spent.calls, client.spent.from_journal)
 """
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("number", [pytest.param(signal.SIGKILL, id="kill"), pytest.param(signal.SIGINT, id="ctrl-c")])
-def test_stopped_while_a_batch_is_on_its_way_it_is_collected_later(tmp_path: Path, serve: Serve, number: int) -> None:
-    server, at = serve(batch_seconds=2.0)
-    command = [sys.executable, "-c", RUNNER, str(tmp_path), server.url]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
-        deadline = time.monotonic() + 20
-        while not server.batches.batches and time.monotonic() < deadline:
-            time.sleep(0.01)
-        process.send_signal(number)
-        process.wait(timeout=20)
-    with Client(tmp_path, [at], OPTIONS) as client:
-        assert all(isinstance(outcome, Answer) for outcome in client.ask(asked(30)))
-        assert client.spent.calls == 0, "the batch was on its way already"
-    assert len(server.batches.batches) == 1
 
 
 def test_many_requests_go_in_several_batches(tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

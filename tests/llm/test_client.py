@@ -116,16 +116,6 @@ def fault(kind: FailureKind, *, retry: bool = False, after: float | None = None,
     return CallError(kind, f"a {kind} on purpose", retry=retry, after=after, billed=billed)
 
 
-def test_what_is_journaled_is_not_asked_again(tmp_path: Path) -> None:
-    first = ask(tmp_path, [Faulty()], asked(20))
-    model = Faulty()
-    with Client(tmp_path, [model], QUIET) as client:
-        assert client.ask(asked(20)) == first
-        assert (client.spent.calls, client.spent.from_journal) == (0, 20)
-        assert len(client.ask(asked(25))) == 25
-    assert sum(model.seen.values()) == 5
-
-
 def test_the_same_request_twice_is_paid_for_once(tmp_path: Path) -> None:
     model = Faulty(seconds=0.01)
     requests = [*asked(3), *(replace(request, tag="again") for request in asked(3)), *asked(1, repeat=1)]

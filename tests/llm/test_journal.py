@@ -2,7 +2,6 @@
 
 import errno
 import os
-import random
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,9 +13,7 @@ from hypothesis import strategies as st
 
 from rolellm.core.fingerprint import hash_json
 from rolellm.llm import journal as journal_module
-from rolellm.llm.journal import DAMAGED, JOURNAL, SPENT, Journal, JournalFullError
-
-MUTATIONS = 500
+from rolellm.llm.journal import JOURNAL, SPENT, Journal, JournalFullError
 
 
 def key_of(number: int) -> str:
@@ -74,65 +71,6 @@ def test_a_call_without_an_end_counts_as_spent_until_it_ends(tmp_path: Path) -> 
         journal.reply(key_of(1), 1, raw_of(1), 0.125, {})
     with opened(tmp_path) as journal:
         assert (journal.spent, journal.unknown) == (0.125, 0.5)
-
-
-def mutate(data: bytes, draw: random.Random) -> tuple[bytes, set[int]]:
-    """A damaged file, and the lines that the damage touched."""
-    kind = draw.choice(["flip", "flip", "cut", "zero", "drop", "insert"])
-    start = draw.randrange(len(data))
-    end = min(len(data), start + draw.choice([1, 1, 8, 200, 2000]))
-    lines = data.split(b"\n")
-    ends, position = [], 0
-    for line in lines:
-        position += len(line) + 1
-        ends.append(position)
-
-    def touched(first: int, last: int) -> set[int]:
-        return {index for index, stop in enumerate(ends) if (ends[index - 1] if index else 0) < last and stop > first}
-
-    if kind == "flip":
-        changed = bytearray(data)
-        changed[start] ^= 1 << draw.randrange(8)
-        return bytes(changed), touched(start, start + 1)
-    if kind == "cut":
-        return data[:start], touched(start, len(data))
-    if kind == "zero":
-        return data[:start] + bytes(end - start) + data[end:], touched(start, end)
-    if kind == "drop":
-        return data[:start] + data[end:], touched(start, end)
-    # Something put in between two bytes touches the line that it parts, or none between two lines.
-    return data[:start] + draw.randbytes(end - start) + data[start:], touched(start, start + 1)
-
-
-@pytest.mark.slow
-def test_damage_costs_the_lines_that_it_touches_and_no_other(tmp_path: Path) -> None:
-    sound = fill(tmp_path / "sound", 40).read_bytes()
-    for seed in range(MUTATIONS):
-        folder = tmp_path / str(seed)
-        folder.mkdir()
-        damaged, touched = mutate(sound, random.Random(seed))
-        (folder / JOURNAL).write_bytes(damaged)
-        with opened(folder) as journal:
-            for number in range(40):
-                found = replies(journal, number)
-                assert found in ([raw_of(number)], []), (seed, number)
-                if not found:
-                    # A line whose beginning is gone may have become a part of the one before.
-                    assert {2 * number, 2 * number + 1} & touched, (seed, number, "was not damaged, and is gone")
-            # It is a journal again: what is added is found.
-            journal.reply(key_of(1000), 1, {"new": True}, 0.0, {})
-        with opened(folder) as journal:
-            assert replies(journal, 1000) == [{"new": True}]
-            assert journal.damaged == 0, "mended once, it stays so"
-
-
-def test_what_is_damaged_is_set_aside_in_a_file_of_its_own(tmp_path: Path) -> None:
-    path = fill(tmp_path, 3)
-    path.write_bytes(path.read_bytes().replace(b"reply 1 ", b"reply X "))
-    with opened(tmp_path) as journal:
-        assert (journal.damaged, len(journal), journal.unknown) == (1, 2, 0.5)
-    assert b"reply X" in (tmp_path / DAMAGED).read_bytes()
-    assert b"reply X" not in path.read_bytes()
 
 
 @settings(max_examples=60)

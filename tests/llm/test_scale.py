@@ -234,24 +234,6 @@ def test_ctrl_c_waits_for_what_the_workers_have_in_flight(
 
 
 @pytest.mark.slow
-def test_a_killed_run_goes_on_with_what_its_workers_journaled(
-    cluster: str, tmp_path: Path, llm_server: Callable[..., Any]
-) -> None:
-    server = llm_server(latency=0.05)
-    with running(cluster, tmp_path, server.url) as process:
-        wait_for(lambda: replies(tmp_path))
-        held = workers(tmp_path)
-        process.kill()
-    # Ray ends the workers of a driver that is gone.
-    wait_for(lambda: not any(Path(f"/proc/{pid}").exists() for pid in held))
-    done = finish(tmp_path, server.url)
-    assert None not in done["values"] and done["from_journal"] > 0
-    kinds = records(tmp_path)
-    assert kinds["reply"] == CALLS
-    assert server.counts.to_dict()["paid_again"] <= kinds["sent"] - CALLS <= 2 * AT_ONCE
-
-
-@pytest.mark.slow
 def test_a_budget_holds_over_all_workers(cluster: str, tmp_path: Path, llm_server: Callable[..., Any]) -> None:
     price = {"prompt": 1000.0, "completion": 1000.0}
     server = llm_server(latency=0.01, price=(1000.0, 1000.0))

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -30,12 +29,6 @@ def write(tmp_path: Path, text: str) -> Path:
 
 def read(tmp_path: Path, text: str) -> LLMSettings:
     return load_settings(write(tmp_path, text))
-
-
-def read_entry(tmp_path: Path, entry: dict[str, Any]) -> LLMSettings:
-    """Settings of one endpoint, with these values changed."""
-    values = {"endpoints": [{"base_url": "http://localhost/v1", "model": "m", **entry}]}
-    return read(tmp_path, yaml.safe_dump(values))
 
 
 def test_every_key_of_an_endpoint_reaches_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rolellm.characters.folder import write_character
-from rolellm.core.errors import SettingsError, StoppedShortError
+from rolellm.core.errors import SettingsError
 from rolellm.core.records import Profile, Turn
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Request
@@ -64,23 +64,6 @@ def test_roles_talk_at_once_and_a_longer_script_goes_on(tmp_path: Path, script: 
     assert (folder / "sessions.jsonl").read_bytes() == before
     script.write_text(script.read_text(encoding="utf-8") + "Really?\n", encoding="utf-8")
     assert converse(roles, llm, folder, script)["spent"]["calls"] == 4
-
-
-def test_a_run_that_stops_continues(tmp_path: Path, script: Path) -> None:
-    left = [4]
-
-    def stop(request: Request) -> str:
-        left[0] -= 1
-        if left[0] < 0:
-            raise StoppedShortError("enough", resume="the same command")
-        return answer(request)
-
-    folder = tmp_path / "run"
-    with pytest.raises(StoppedShortError):
-        converse([ADA, BROM], LLM.of(ScriptedModel(stop, rules_hash="1", concurrency=1)), folder, script)
-    assert not (folder / "sessions.jsonl").exists()
-    done = converse([ADA, BROM], LLM.of(ScriptedModel(answer, rules_hash="1")), folder, script)
-    assert (done["spent"]["calls"], done["spent"]["from_journal"]) == (2, 4)
 
 
 @pytest.mark.parametrize(("roles", "text", "told"), [([], "Who?", "no role"), ([ADA], " \n", "no message")])

@@ -256,16 +256,6 @@ def test_a_card_may_name_the_original_after_the_talk(card: Path, remote: rolellm
     assert sent(RolePlayer(remote, card), "Why?").endswith("Why?\n\nBe brief.")
 
 
-def test_a_greeting_changed_in_the_folder_is_the_one_that_is_said(
-    card: Path, tmp_path: Path, remote: rolellm.LLM
-) -> None:
-    folder = tmp_path / "ada"
-    import_card(card, folder)
-    dialogue = folder / "dialogue.jsonl"
-    dialogue.write_text(dialogue.read_text().replace("Sit down", "Stand up"))
-    assert RolePlayer(remote, folder).part.greeting == "Seventy-two steps, User. Stand up."
-
-
 # --- the context
 
 

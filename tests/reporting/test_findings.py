@@ -10,6 +10,7 @@ import rolellm
 from rolellm.journeys.evaluation import EvalResult
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.settings import JudgingSettings
+from rolellm.reporting.build import answer_judging, answer_scoring
 from rolellm.reporting.findings import Evidence
 from rolellm.reporting.page import PageContent
 from rolellm.reporting.section import Section
@@ -57,7 +58,9 @@ def test_of_several_systems_one_must_be_ahead_of_all(reports: dict[str, ScoreRep
 
 def test_a_system_alone_is_held_against_the_baseline_or_the_floor(reports: dict[str, ScoreReport]) -> None:
     alone = Evidence({"own": reports["own"]}).answer()
-    assert alone.verdict == "own is ahead of the highest floor in style and knowledge."
+    assert alone.verdict == "own is above the highest floor in style and knowledge."
+    low = Evidence({"mute": reports["mute"]}).answer()
+    assert low.verdict == "mute is below the highest floor in style and knowledge."
     beside = Evidence({name: reports[name] for name in ("mute", "own")}, baselines=["own"]).answer()
     assert beside.verdict.startswith("own is ahead of mute in style") and beside.lead == "mute"
     bare = replace(reports["own"], scale=None)
@@ -153,3 +156,12 @@ def test_verdicts_are_corrected_over_all_claims() -> None:
 def test_a_verdict_needs_rows_and_a_fit_judge(options: dict[str, Any], reason: str) -> None:
     answer = Evidence({}, judge_systems({"good": 3.0, "poor": -3.0}, **options)).answer()
     assert reason in answer.undecided and "prefers" not in answer.verdict
+
+
+def test_results_in_a_terminal_begin_with_the_answer() -> None:
+    assert answer_judging(judge_systems({"good": 1.2, "poor": -1.2}))[0] == "The judge prefers good to poor."
+    assert answer_judging(judge_systems({"good": 3.0, "poor": -3.0}, certificate="unfit (…)")) == []
+    rows = rolellm.load_rolebench("sample", "test").rename_column("rolegpt", "prediction")
+    scored = rolellm.score(rows)
+    assert answer_scoring(scored)[0] == "This model is above the highest floor in knowledge."
+    assert answer_scoring(replace(scored, scale=None)) == []

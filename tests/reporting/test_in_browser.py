@@ -28,6 +28,7 @@ return [...document.querySelectorAll("main *, header *")]
   .filter((one) => one.getBoundingClientRect().right > wide + 1 && !scrolls(one))
   .map((one) => one.outerHTML.slice(0, 120));
 """
+_FIRST_PICTURE = "return document.querySelector('.hero svg').getBoundingClientRect().bottom"
 
 
 def metrics(driver: Any, width: int) -> None:
@@ -46,6 +47,8 @@ def test_on_a_desk_and_on_a_phone_by_day_and_by_night(chromium: Callable[..., An
         for width in (1200, 390):
             metrics(driver, width)
             driver.get(page.as_uri())
+            bottom = driver.execute_script(_FIRST_PICTURE)
+            assert bottom <= (800 if width > 600 else 844)
             height = driver.execute_script("return document.documentElement.scrollHeight")
             assert height <= (6_000 if width > 600 else 12_000)
             for folded in (True, False):
@@ -62,10 +65,9 @@ def test_on_a_desk_and_on_a_phone_by_day_and_by_night(chromium: Callable[..., An
     assert driver.get_log("browser") == []
     asked = driver.execute_script("return performance.getEntriesByType('resource').map((one) => one.name)")
     assert asked == []
-    # A link opens what it leads to, and files are in the page.
-    driver.get(f"{page.as_uri()}#files")
-    (link, *_) = driver.find_elements("css selector", "#files a")
-    assert link.is_displayed() and link.get_attribute("download") == "scores.csv"
+    # A link opens what it leads to, and pictures can be saved.
+    driver.get(f"{page.as_uri()}#roles")
+    (link, *_) = driver.find_elements("css selector", "#roles a")
+    assert link.is_displayed() and link.text == "Download as SVG"
     text = base64.b64decode(link.get_attribute("href").split(",")[1]).decode("utf-8")
-    assert text.startswith("System,marks,CUS,") and "protocol" in text
-    assert "Ada Fenn" in driver.find_element("css selector", "#questions").text
+    assert text.startswith("<svg") and "Ada Fenn" in text

@@ -117,7 +117,7 @@ def test_what_was_not_judged_is_a_dash_and_not_0(result: dict[str, Any], judged:
     by_role = group_table(judged, "pairwise", "by_role") or pytest.fail("no roles")
     assert len(by_role.rows) == 6 and by_role.columns[:1] == ("RoleLLaMA-7B",)
     nothing = {**result["diagnostics"], "biases": {}}
-    nothing["canaries"] = {name: dict.fromkeys(shares) for name, shares in nothing["canaries"].items()}
+    nothing["copied"] = dict.fromkeys(nothing["copied"])
     bare = JudgingResult.from_dict({**result, "diagnostics": nothing})
     assert [row.cells[0] for row in bare.build_bias_table().rows] == [None] * 8
     unpaired = JudgingResult.from_dict({**result, "models": [{**one, "pairwise": None} for one in result["models"]]})

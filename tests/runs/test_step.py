@@ -99,12 +99,6 @@ def test_a_run_is_found_and_shown(tmp_path: Path) -> None:
         Run.open(tmp_path)
 
 
-def test_what_is_not_accepted_is_asked_again_then_counted(tmp_path: Path) -> None:
-    run = run_step(Gossip(), llm_of(lambda request: "No!" if request.messages[-1].content == "a" else "no"), tmp_path)
-    assert (run.result, run.asked, run.failed) == (["no", "no"], 3, 1)
-    assert run.manifest["spent"]["calls"] == 4
-
-
 def test_a_dry_run_goes_on_with_stand_ins(tmp_path: Path) -> None:
     def never(request: Request) -> str:
         raise AssertionError("asked")

@@ -17,7 +17,7 @@ MINI: dict[str, Any] = {
     "base": {
         "build": "tiny-llama",
         "tiny": {"hidden_size": 16, "intermediate_size": 32, "layers": 1, "heads": 2, "vocab_size": 700},
-        "warm": {"alone": 1, "in_role": 1, "batch_size": 8},
+        "warm": {"alone": 1, "in_role": 1},
     },
     "method": {"name": "full"},
     "training": {

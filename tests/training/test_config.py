@@ -46,7 +46,6 @@ def test_values_are_typed_and_the_rest_has_defaults(tmp_path: Path) -> None:
         pytest.param("method: {name: qlorra}", "did you mean qlora?", id="method-typo"),
         pytest.param("training: {padding_free: true}", "share no prefixes; see shared_prefix", id="padding-free"),
         pytest.param("training: {packing: true}", "share no prefixes; see shared_prefix", id="packing"),
-        pytest.param("output: {push_to_hub: true, hub_repo: a/b}", "which is never guessed", id="push-without-licence"),
         pytest.param("training: {parallelism_config: {}}", "parallelism_config cannot be set", id="context-parallel"),
         pytest.param("training: {trainer: grpo}", "trainer: grpo needs at least one", id="no-reward"),
         pytest.param("training: {reward_funcs: [length]}", "only trainer: grpo has rewards, not sft", id="reward"),

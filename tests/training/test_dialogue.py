@@ -23,9 +23,9 @@ FOX = "Fox"
 TEMPLATE = DescriptionPrompts().templates
 
 
-def chats(turns: list[Turn], language: Any = "en", **data: Any) -> list[Conversation]:
+def chats(turns: list[Turn], language: Any = "en", **options: Any) -> list[Conversation]:
     profile = Profile(FOX, language, tuple(turns), "You are a fox.")
-    return make_script_conversations([profile], TEMPLATE, DataRecipe(source="script", **data))
+    return make_script_conversations([profile], TEMPLATE, **options)
 
 
 def shown(chat: Conversation) -> list[tuple[str, str]]:
@@ -76,7 +76,7 @@ def test_what_stands_before_a_line(turns: list[Turn], expected: list[list[tuple[
 )
 def test_the_number_of_turns_is_the_recipes(count: int, expected: list[tuple[str, str]]) -> None:
     turns = [say("Crow", "a"), say(FOX, "b"), say("Crow", "c"), say(FOX, "d")]
-    assert shown(chats(turns, script_turns=count)[-1]) == expected
+    assert shown(chats(turns, turns_before=count)[-1]) == expected
 
 
 def test_long_turns_are_shortened_and_replies_are_not() -> None:
@@ -103,7 +103,7 @@ def scripts(draw: st.DrawFn) -> list[Turn]:
 
 @given(found=scripts(), count=st.integers(1, 8), language=st.sampled_from(["en", "zh"]))
 def test_any_script(found: list[Turn], count: int, language: Any) -> None:
-    made = chats(found, language, script_turns=count)
+    made = chats(found, language, turns_before=count)
     lines = [turn for turn in found if turn.speaker == FOX]
     # No line of the role is lost, doubled or moved.
     assert [chat.replies["completion"] for chat in made] == [line.content for line in lines]

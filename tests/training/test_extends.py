@@ -77,7 +77,7 @@ def test_a_recipe_has_the_keys_of_the_trainer_that_it_extends(tmp_path: Path) ->
         pytest.param("extends: back.yaml", "child.yaml extends back.yaml extends child.yaml", id="cycle"),
         pytest.param("extends: ./x/../child.yaml", "child.yaml extends child.yaml", id="itself-by-another-way"),
         pytest.param("extends: link.yaml", "child.yaml extends child.yaml", id="itself-by-a-link"),
-        pytest.param("extends: none.yaml", "those that ship: ", id="no-such-file"),
+        pytest.param("extends: none.yaml", "known: adapter, ", id="no-such-file"),
         pytest.param("extends: ", "expected a recipe's file or a list of files, found None", id="no-value"),
         pytest.param("extends: {a: b}", "found {'a': 'b'}", id="section"),
         pytest.param("extends: [base.yaml, 3]", "found ['base.yaml', 3]", id="number-in-the-list"),

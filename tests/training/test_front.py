@@ -51,7 +51,7 @@ def test_any_dataset_trains_with_a_manifest_that_push_accepts(form: str, base: P
     run = train(recipe, train_dataset=Dataset.from_list(FORMS[form]), out=tmp_path / "run", max_steps=2)
     assert (run.model_dir, run.rows, run.held_out, run.steps) == (tmp_path / "run", 5, 1, 2)
     assert run.eval_loss is not None
-    assert any(line.startswith("loss on the 1 held out: ") for line in run.remarks())
+    assert any(line.startswith("loss on 1 held-out rows: ") for line in run.remarks())
     assert {"loss", "mean_token_accuracy", "entropy", "num_tokens"} <= run.metrics[0].keys()
     manifest = _read_manifest(run.out / "manifest.json")
     assert manifest["recipe"]["data"]["source"] == manifest["data"]["config"] == "dataset"

@@ -4,7 +4,6 @@ import json
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from rolellm import load_rolebench
-from rolellm.core.errors import DataError, HubLoginError, ModelError, SettingsError
+from rolellm.core.errors import DataError, ModelError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.data.hub import PushOptions, push_folder
@@ -26,7 +25,7 @@ from rolellm.models.prompts.encode import encode_prompt
 from rolellm.models.prompts.render import make_messages
 from rolellm.models.training_record import TrainedOn, hash_instruction, read_manifest
 from rolellm.training.bases import load_tokenizer
-from rolellm.training.publish import check_publishing, push
+from rolellm.training.publish import push
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import train
 
@@ -460,16 +459,3 @@ def test_a_run_or_base_that_is_not_as_training_left_it_is_refused(
     change(run)
     with pytest.raises(ModelError, match=words):
         push(run, "me/model", license="mit", merge=method == "lora")
-
-
-@pytest.mark.usefixtures("hub")
-def test_a_recipe_that_can_be_published_needs_a_token(
-    tmp_path: Path, write_recipe: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    asked = {"output__push_to_hub": True, "output__hub_repo": "me/model", "output__license": "mit"}
-    recipe = load_recipe(write_recipe(tmp_path, **asked, method={"name": "lora"}, output__merge=True))
-    check_publishing(recipe)
-    monkeypatch.delenv("HF_TOKEN")
-    with pytest.raises(HubLoginError):
-        check_publishing(recipe)
-    check_publishing(replace(recipe, output=replace(recipe.output, push_to_hub=False)))

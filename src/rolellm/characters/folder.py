@@ -206,7 +206,7 @@ def import_card(
         spec=card.spec,
         aliases=character.aliases,
         description_characters=len(character.description or ""),
-        greetings=len(reading.greetings),
+        greetings=reading.greetings,
         example_scenes=len(reading.examples),
         turns=len(character.turns),
         own_turns=sum(map(character.owns, character.turns)),

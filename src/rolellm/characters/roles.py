@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from rolellm.characters.cards.card import Card, format_card, load_card, parse_card
-from rolellm.characters.cards.convert import clean_name, clean_text, export_character, fill, read_as_character
+from rolellm.characters.cards.card import Card, load_card
+from rolellm.characters.cards.convert import clean_name, clean_text, fill, read_as_character
 from rolellm.characters.folder import CARD, open_character
 from rolellm.core.errors import ReleaseNotFoundError, SettingsError
 from rolellm.core.records import Profile
@@ -144,9 +144,7 @@ def _with_card(sheet: Profile, folder: Path | None) -> Part:
 
 
 def _read_card_part(sheet: Profile, card: Card) -> Part:
-    """Read how a card says to play it, with what its character's folder changed since."""
-    current = export_character(sheet, card).value
-    card = parse_card(format_card(current).encode("utf-8"))
+    """Read how a card says to play it."""
     role = None if clean_name(card.name) == sheet.role else sheet.role
     reading = read_as_character(card, role=role, language=sheet.language)
 

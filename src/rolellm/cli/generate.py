@@ -26,7 +26,7 @@ def run_generate(
     config: Config = None,
     split: Split = "test",
     data_dir: DataDir = None,
-    role: list[str] | None = None,
+    roles: Annotated[list[str] | None, typer.Option("--role")] = None,
     subset: Advanced[Subset | None] = None,
     limit: Annotated[int | None, typer.Option(min=1)] = None,
 ) -> Result:
@@ -36,7 +36,7 @@ def run_generate(
 
     Args:
         out: Predictions file, JSON Lines; continued if it exists.
-        role: Answer only this role; repeatable.
+        roles: Answer only this role; repeatable.
         subset: Answer only this subset.
         limit: Answer only N rows, drawn evenly from roles and subsets; a larger N keeps them.
     """
@@ -46,12 +46,9 @@ def run_generate(
     wait_briefly()
     with explain_interrupt(out, "the same command"):
         # The imports take seconds, and Ctrl-C may come within them.
-        from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
-        from rolellm.data.rolebench.source import resolve_config
-        from rolellm.scoring.generate import answer_rows, check_model, plan_row_requests
+        from rolellm.scoring.generate import answer_rows, check_model, load_asked_rows, plan_row_requests
         from rolellm.scoring.rows import read_dataset_rows
 
-        config = resolve_config(config, data_dir)
         is_local = model_options.llm is None
         llm = None
         if not is_local or call_options.dry_run:
@@ -67,9 +64,8 @@ def run_generate(
         if is_local:
             # Fetching the data may take minutes: refuse what can be refused without it.
             check_model(options)
-        table = load_rolebench(config, split, data_dir=data_dir)
-        rows = read_dataset_rows(table, role or [], subset, limit, needed=("role", "question"))
-        options = replace(options, dataset_fingerprint=dataset_fingerprint(config, data_dir))
+        options, table = load_asked_rows(options)
+        rows = read_dataset_rows(table, roles or [], subset, limit, needed=("role", "question"))
         if llm is not None and llm.dry_run:
             return llm.estimate(plan_row_requests(rows, options)[0])
         return answer_rows(rows, out, options, llm)

@@ -90,7 +90,7 @@ def run_label(
     from rolellm.reporting.labelling.tasks import LabelTask
 
     if settings.system is not None and not settings.audit:
-        raise SettingsError("--system needs --audit; a ranking always covers all systems")
+        raise SettingsError("system needs --audit; a ranking always covers all systems")
     judging_run = read_run(run)
     annotator = settings.annotator or get_login()
     path = label_path(run, annotator, AuditLabel if settings.audit else RankingLabel)

@@ -7,7 +7,7 @@ import os
 import re
 import shlex
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
@@ -43,8 +43,7 @@ def print_result(result: Result, as_json: bool, *, is_done: bool = True) -> None
     if as_json:
         print_json(result.to_dict())
         return
-    for remark in result.remarks():
-        say(remark)
+    print_sentences(result.remarks())
     console = make_console()
     for table in result.tables():
         table.print_to(console)
@@ -56,6 +55,12 @@ def print_result(result: Result, as_json: bool, *, is_done: bool = True) -> None
         say(f"Go on with: {lines[0]}")
     elif lines:
         say("\n  ".join(["Go on with:", *lines]))
+
+
+def print_sentences(sentences: Iterable[str]) -> None:
+    """Print sentences, a line each."""
+    for sentence in sentences:
+        say(sentence)
 
 
 def _escape(match: re.Match[str]) -> str:

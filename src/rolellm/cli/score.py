@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from rolellm.cli.options import AnsweredSplit, Config, DataDir, with_options
+from rolellm.cli.options import AnsweredSplit, AsJson, Config, DataDir, with_options
+from rolellm.cli.output import print_sentences
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
 from rolellm.core.settings import dump
@@ -23,6 +24,7 @@ def run_score(
     split: AnsweredSplit = None,
     data_dir: DataDir = None,
     style: bool = False,
+    as_json: AsJson = False,
 ) -> Result:
     """Score predictions by Rouge-L: CUS, RAW, SPE and avg.
 
@@ -33,15 +35,17 @@ def run_score(
         style: Measure which role the replies sound like instead, next to the meter's accuracy on the references.
     """
     if style:
-        from rolellm.scoring.predictions import complete_source
         from rolellm.scoring.style import style as measure_style
 
-        config, split, data_dir = complete_source(files or [], config, split, data_dir)
         return measure_style(files or [], config, split=split, data_dir=data_dir)
     if not files:
         raise SettingsError("no predictions to score; name their files")
 
+    from rolellm.reporting.build import answer_scoring
     from rolellm.scoring.score import score
 
     options = replace(options, config=config, split=split, data_dir=data_dir)
-    return score(files, **dump(options))
+    report = score(files, **dump(options))
+    if not as_json:
+        print_sentences(answer_scoring(report))
+    return report

@@ -18,7 +18,8 @@ def load_lazily(package: str, names: Mapping[str, str]) -> tuple[Callable[[str],
 
     def get(name: str) -> Any:
         if name not in names:
-            raise AttributeError(f"module {package!r} has no attribute {name!r}")
+            # With these two, Python adds the nearest name.
+            raise AttributeError(f"module {package!r} has no attribute {name!r}", name=name, obj=sys.modules[package])
         module, _, attribute = names[name].partition(":")
         loaded_module, names_here = import_module(module), vars(sys.modules[package])
         # The import may have put a subpackage of the same name there; it can be called, see `calls`.

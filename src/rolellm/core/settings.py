@@ -25,7 +25,18 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, TypeVar, cast, dataclass_transform, get_args, get_origin, get_type_hints
+from typing import (
+    Annotated,
+    Any,
+    ClassVar,
+    ParamSpec,
+    TypeVar,
+    cast,
+    dataclass_transform,
+    get_args,
+    get_origin,
+    get_type_hints,
+)
 
 import yaml
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -39,6 +50,8 @@ from rolellm.core.typed_json import map_strings
 Values = dict[str, Any]
 _Class = TypeVar("_Class")
 _Type = TypeVar("_Type")
+_P = ParamSpec("_P")
+_R = TypeVar("_R")
 _ADVANCED = "advanced"
 #: A field that few people set: a key for settings files and ``--set``, without an option of its own.
 Advanced = Annotated[_Type, _ADVANCED]
@@ -269,7 +282,45 @@ def describe_alternatives(key: str, candidates: Iterable[str]) -> str:
     close = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
     close = close or difflib.get_close_matches(key, names, n=1)
     close = close or difflib.get_close_matches(key, [name.rpartition(".")[2] for name in names], n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known keys: {', '.join(names)}"
+    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(names)}"
+
+
+def suggest_keywords(*classes: type) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:
+    """Make a public function name the nearest keyword for an unknown one, before anything else is checked.
+
+    Args:
+        classes: The settings classes whose fields it takes as keywords.
+
+    >>> @suggest_keywords()
+    ... def talk(role, *, language="en"):
+    ...     pass
+    >>> talk("Fox", langauge="zh")
+    Traceback (most recent call last):
+    rolellm.core.errors.SettingsError: unknown keyword langauge; did you mean language?
+    """
+
+    def decorate(function: Callable[_P, _R]) -> Callable[_P, _R]:
+        parameters = [name for name in inspect.signature(function).parameters if name not in ("self", "cls")]
+
+        @functools.wraps(function)
+        def call(*values: _P.args, **keywords: _P.kwargs) -> _R:
+            for name in keywords:
+                if name not in parameters:
+                    _check_keyword(name, parameters, classes)
+            return function(*values, **keywords)
+
+        return call
+
+    return decorate
+
+
+def _check_keyword(name: str, parameters: Iterable[str], classes: Iterable[type]) -> None:
+    known = list(parameters)
+    for cls in classes:
+        # The fields of sections go by their own names.
+        known += [key.rpartition(".")[2] for key in list_keys(cls)]
+    if name not in known:
+        raise SettingsError(f"unknown keyword {name}{describe_alternatives(name, known)}")
 
 
 @functools.lru_cache

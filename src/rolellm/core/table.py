@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
-from itertools import groupby
+from itertools import compress, groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
@@ -87,7 +87,9 @@ class Interval(NamedTuple):
     @property
     def ends(self) -> Ends | None:
         """Both ends of the interval, low first; ``None`` where it is not known."""
-        return None if self.low is None or self.high is None else (self.low, self.high)
+        if self.low is None or self.high is None:
+            return None
+        return self.low, self.high
 
     def to_columns(self) -> dict[str, float | None]:
         """Return its numbers as columns of a data frame."""
@@ -97,9 +99,10 @@ class Interval(NamedTuple):
 
     def format_ends(self, digits: int, times: float = 1.0) -> str:
         """Format both ends in brackets, each multiplied and rounded; empty where they are not known."""
-        if self.low is None or self.high is None:
+        if self.ends is None:
             return ""
-        return f"[{self.low * times:.{digits}f}, {self.high * times:.{digits}f}]"
+        low, high = (format_number(end * times, digits) for end in self.ends)
+        return f"[{low}, {high}]"
 
 
 def describe_intervals(cells: Iterable[tuple[str, Cell]]) -> str:
@@ -108,18 +111,19 @@ def describe_intervals(cells: Iterable[tuple[str, Cell]]) -> str:
     >>> describe_intervals([("CUS", Interval(0.5, 0.4, 0.6, method="Student's t by question"))])
     "95 % intervals for these roles: Student's t by question"
     """
-    scopes: dict[str, dict[str, dict[str, None]]] = {}
+    heads_by_method: dict[str, list[str]] = {}
     for head, cell in cells:
         if isinstance(cell, Interval) and cell.ends and cell.method:
-            scope = "new roles" if "by role" in cell.method else "these roles"
-            methods = scopes.setdefault(scope, {})
-            methods.setdefault(cell.method, {})[head.rstrip(" ,%")] = None
-    is_single = sum(map(len, scopes.values())) == 1
-    clauses = []
-    for scope, methods in scopes.items():
-        named = [method if is_single else f"{method} ({', '.join(heads)})" for method, heads in methods.items()]
-        clauses.append(f"for {scope}: {', '.join(named)}")
-    return f"95 % intervals {'; '.join(clauses)}" if clauses else ""
+            heads = heads_by_method.setdefault(cell.method, [])
+            heads.append(head.rstrip(" ,%"))
+    clauses: dict[str, list[str]] = {}
+    for method, heads in heads_by_method.items():
+        scope = "for new roles" if "by role" in method else "for these roles"
+        columns = ", ".join(dict.fromkeys(heads))
+        clause = f"{method} ({columns})" if len(heads_by_method) > 1 else method
+        clauses.setdefault(scope, []).append(clause)
+    texts = [f"{scope}: {', '.join(listed)}" for scope, listed in clauses.items()]
+    return f"95 % intervals {'; '.join(texts)}" if texts else ""
 
 
 #: Signs that a verdict in a cell begins with, to how it is shown: a class in HTML, a style in a terminal.
@@ -137,7 +141,9 @@ class Format(NamedTuple):
 
     def round(self, value: float | None) -> float | None:
         """Scale a number for a file: three more digits than in print."""
-        return None if value is None else round(value * self.scale, self.digits + _DIGITS_MORE)
+        if value is None:
+            return None
+        return round(value * self.scale, self.digits + _DIGITS_MORE)
 
 
 PERCENT = Format(1, 100.0)
@@ -162,7 +168,8 @@ class TableRow:
     @property
     def marked_name(self) -> str:
         """The last name with its marks."""
-        return f"{self.names[-1]} ({', '.join(self.marks)})" if self.marks else self.names[-1]
+        name = self.names[-1]
+        return f"{name} ({', '.join(self.marks)})" if self.marks else name
 
 
 class RenderedCell(NamedTuple):
@@ -176,12 +183,13 @@ class RenderedCell(NamedTuple):
     @property
     def tone(self) -> str:
         """What the sign that it begins with says: ``bad``, ``open``, ``good`` or nothing."""
-        return SIGNS.get(self.text[:1], ("", ""))[0] if self.kind == "words" else ""
+        tone, _ = SIGNS.get(self.text[:1], ("", ""))
+        return tone if self.kind == "words" else ""
 
-    def join(self, count: str = "n=") -> str:
+    def join(self) -> str:
         """Return all of it on one line."""
-        parts = [self.text, self.interval, f"{count}{self.n}" if self.n else ""]
-        return " ".join(filter(None, parts))
+        count = f"n={self.n}" if self.n else ""
+        return " ".join(filter(None, (self.text, self.interval, count)))
 
 
 class RenderedRow(NamedTuple):
@@ -241,34 +249,36 @@ class Table:
     @classmethod
     def from_rows(cls, title: str, columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> Table:
         """Build a table from plain rows, whose first cell is the row's name."""
-        named = (TableRow((str(name),), tuple(cells)) for name, *cells in rows)
-        return cls(title, (columns[0],), tuple(columns[1:]), tuple(named))
+        head, *heads = columns
+        named = [TableRow((str(name),), tuple(cells)) for name, *cells in rows]
+        return cls(title, (head,), tuple(heads), tuple(named))
 
     @property
     def caption(self) -> str:
         """The note, and how the intervals were computed."""
-        cells = (cell for row in self.rows for cell in zip(self.columns, row.cells, strict=True))
+        cells: list[tuple[str, Cell]] = []
+        for row in self.rows:
+            cells += zip(self.columns, row.cells, strict=True)
         intervals = describe_intervals(cells)
-        return f"{self.note.removesuffix('.')}. {intervals}" if self.note and intervals else self.note or intervals
+        if not self.note or not intervals:
+            return self.note or intervals
+        return f"{self.note.removesuffix('.')}. {intervals}"
 
     def without_empty_columns(self) -> Table:
         """Return the table without the columns in which no row has anything."""
-        kept: list[int] = []
-        for index in range(len(self.columns)):
-            if any(row.cells[index] is not None for row in self.rows):
-                kept.append(index)
-        rows = tuple(replace(row, cells=tuple(row.cells[index] for index in kept)) for row in self.rows)
-        return replace(self, columns=tuple(self.columns[index] for index in kept), rows=rows)
+        columns = list(zip(*(row.cells for row in self.rows), strict=True))
+        is_full = [any(cell is not None for cell in column) for column in columns]
+        rows = [replace(row, cells=tuple(compress(row.cells, is_full))) for row in self.rows]
+        return replace(self, columns=tuple(compress(self.columns, is_full)), rows=tuple(rows))
 
     def shared_counts(self) -> dict[str, int]:
         """Map each column whose head shows the number of rows behind its scores to that number."""
-        counts: dict[str, int] = {}
-        for index, head in enumerate(self.columns if self.folded else ()):
-            cells = [row.cells[index] for row in self.rows]
-            column_counts = {cell.n for cell in cells if isinstance(cell, Interval) and cell.n}
-            if len(column_counts) == 1:
-                counts[head] = column_counts.pop()
-        return counts
+        column_counts: dict[str, set[int]] = {}
+        for row in self.rows if self.folded else ():
+            for head, cell in zip(self.columns, row.cells, strict=True):
+                if isinstance(cell, Interval) and cell.n:
+                    column_counts.setdefault(head, set()).add(cell.n)
+        return {head: counts.pop() for head, counts in column_counts.items() if len(counts) == 1}
 
     def column_format(self, column: str) -> Format:
         """Return how a column prints; a head that ends in % says so itself."""
@@ -278,10 +288,8 @@ class Table:
     def column_heads(self) -> list[str]:
         """Return all heads as text, with the counts that whole columns share."""
         counts = self.shared_counts()
-        heads = [*self.heads]
-        for head in self.columns:
-            heads.append(f"{head} (n = {counts[head]:,})" if head in counts else head)
-        return heads
+        texts = {head: f"{head} (n = {count:,})" for head, count in counts.items()}
+        return [*self.heads, *(texts.get(head, head) for head in self.columns)]
 
     def render_rows(self) -> Iterator[RenderedRow]:
         """Render the rows; where a second column names them, equal neighbors in the first are joined to one cell.
@@ -290,21 +298,22 @@ class Table:
         """
         is_joined = len(self.heads) > 1
         counts = self.shared_counts()
-        for _, group in groupby(self.rows, key=lambda row: row.names[0] if is_joined else row.band):
+        groups = groupby(self.rows, key=lambda row: row.names[0] if is_joined else row.band)
+        for _, group in groups:
             rows = list(group)
             for index, row in enumerate(rows):
                 cells = []
                 for head, cell in zip(self.columns, row.cells, strict=True):
-                    cells.append(_render_cell(cell, self.column_format(head), counted=head in counts))
-                names, spans = [*row.names[:-1], row.marked_name], [1] * len(row.names)
+                    form = self.column_format(head)
+                    cells.append(_render_cell(cell, form, counted=head in counts))
+                names = [*row.names[:-1], row.marked_name]
+                spans = [1] * len(names)
                 if is_joined:
                     spans[0] = 0 if index else len(rows)
                     names[0] = "" if index else names[0]
-                closes = row is rows[-1]
-                if not is_joined and row is self.rows[-1]:
-                    # There the table itself ends.
-                    closes = False
-                yield RenderedRow(row, names, cells, spans, closes)
+                # Where the table itself ends, a group needs no end.
+                is_end = not is_joined and row is self.rows[-1]
+                yield RenderedRow(row, names, cells, spans, row is rows[-1] and not is_end)
 
     def to_rich(self) -> RichTable:
         """Return the table for a terminal."""
@@ -312,26 +321,31 @@ class Table:
         from rich.text import Text
 
         caption = Text(make_visible(self.caption)) if self.caption else None
-        table = RichTable(
-            title=Text(make_visible(self.title)), title_justify="left", caption=caption, caption_justify="left"
-        )
-        longest = max((measure_width(name) for row in self.rows for name in row.names), default=0)
+        title = Text(make_visible(self.title))
+        table = RichTable(title=title, title_justify="left", caption=caption, caption_justify="left")
         lines = list(self.render_rows())
         cells = [[_rich_cell(cell) for cell in line.cells] for line in lines]
-        for number, head in enumerate(map(make_visible, self.column_heads())):
-            column = number - len(self.heads)
-            if column < 0:
-                # Numbers fold between their parts; a name has to be read.
-                table.add_column(Text(head), overflow="fold", min_width=min(longest, _NAME_WIDTH))
-            elif self.columns[column] in self.left:
-                table.add_column(Text(head), overflow="fold")
-            else:
-                # A figure that is cut, or folded, cannot be read.
-                parts = [part for row in cells for part in row[column].plain.splitlines()]
-                table.add_column(Text(head), justify="right", min_width=max(map(measure_width, parts), default=0))
-        for line, row in zip(lines, cells, strict=True):
+        heads = [Text(make_visible(head)) for head in self.column_heads()]
+        longest = 0
+        for row in self.rows:
+            longest = max([longest, *map(measure_width, row.names)])
+        for head in heads[: len(self.heads)]:
+            # Numbers fold between their parts; a name has to be read.
+            table.add_column(head, overflow="fold", min_width=min(longest, _NAME_WIDTH))
+        for index, column in enumerate(self.columns):
+            head = heads[len(self.heads) + index]
+            if column in self.left:
+                table.add_column(head, overflow="fold")
+                continue
+            # A figure that is cut, or folded, cannot be read.
+            width = 0
+            for row_cells in cells:
+                parts = row_cells[index].plain.splitlines()
+                width = max([width, *map(measure_width, parts)])
+            table.add_column(head, justify="right", min_width=width)
+        for line, row_cells in zip(lines, cells, strict=True):
             names = [Text(make_visible(name)) for name in line.names]
-            table.add_row(*names, *row, end_section=line.closes)
+            table.add_row(*names, *row_cells, end_section=line.closes)
         return table
 
     def print_to(self, console: Console) -> None:
@@ -355,12 +369,11 @@ class Table:
         from rich.text import Text
 
         console.print(Text(make_visible(self.title)), style="bold")
-        heads = [show_on_line(head) for head in self.column_heads()[1:]]
+        _, *heads = map(show_on_line, self.column_heads())
         for line in self.render_rows():
-            texts = [*line.row.names[1:-1], line.row.marked_name] if len(line.names) > 1 else []
-            texts += [cell.join() for cell in line.cells]
-            name = line.row.names[0] if len(line.names) > 1 else line.row.marked_name
+            name, *more_names = [*line.row.names[:-1], line.row.marked_name]
             console.print(Text(show_on_line(name), style="bold"))
+            texts = [*more_names, *(cell.join() for cell in line.cells)]
             for head, text in zip(heads, map(show_on_line, texts), strict=True):
                 if text not in ("", ABSENT):
                     console.print(Text(f"  {head}: {text}" if head else f"  {text}"))
@@ -379,24 +392,27 @@ class Table:
             texts = [*line.names, *(cell.join() for cell in line.cells)]
             table.add_row(*(Text(show_on_line(text)) for text in texts))
         stream = io.StringIO()
-        Console(file=stream, width=_MEASURING_WIDTH, color_system=None).print(table)
+        console = Console(file=stream, width=_MEASURING_WIDTH, color_system=None)
+        console.print(table)
         lines = [make_visible(self.title), *stream.getvalue().splitlines(), make_visible(self.caption)]
-        return "\n".join(line.rstrip() for line in lines).rstrip()
+        text = "\n".join(line.rstrip() for line in lines)
+        return text.rstrip()
 
     def _repr_html_(self) -> str:
         return self.to_html()
 
     def to_markdown(self) -> str:
         """Return the table in GitHub's Markdown, names escaped, with the note under it."""
-        rules = ["---"] * len(self.heads)
+        rules = ["---" for _ in self.heads]
         rules += ["---" if head in self.left else "---:" for head in self.columns]
-        lines: list[list[str]] = [[*map(escape_markdown, self.column_heads())], rules]
+        lines: list[Iterable[str]] = [map(escape_markdown, self.column_heads()), rules]
         for line in self.render_rows():
-            lines.append([*map(escape_markdown, line.names), *map(_markdown_cell, line.cells)])
+            names = map(escape_markdown, line.names)
+            lines.append([*names, *map(_markdown_cell, line.cells)])
         texts = [f"| {' | '.join(cells)} |" for cells in lines]
         if self.caption:
             texts += ["", escape_markdown(self.caption)]
-        return "\n".join(texts) + "\n"
+        return "\n".join([*texts, ""])
 
     def to_html(self) -> str:
         """Return the table as one ``<table>`` element, all text escaped; a page's style sheet gives it its looks."""
@@ -428,9 +444,8 @@ class Table:
         import pandas
 
         heads = [*self.heads, "marks"]
-        columns: list[Any] = []
-        for index in range(len(self.heads)):
-            columns.append([row.names[index] for row in self.rows])
+        columns: list[Any] = [list(names) for names in zip(*(row.names for row in self.rows), strict=True)]
+        columns = columns or [[] for _ in self.heads]
         columns.append([" ".join(row.marks) for row in self.rows])
         for index, head in enumerate(self.columns):
             cells = [row.cells[index] for row in self.rows]
@@ -443,9 +458,10 @@ class Table:
             for name in ("mean", "low", "high"):
                 values = [getattr(score, name, None) for score in scores]
                 heads.append(head if name == "mean" else f"{head} {name}")
-                columns.append([form.round(value) for value in values])
+                columns.append(list(map(form.round, values)))
             heads.append(f"{head} n")
-            columns.append(pandas.array([getattr(score, "n", 0) or None for score in scores], dtype="Int64"))
+            counts = [getattr(score, "n", 0) or None for score in scores]
+            columns.append(pandas.array(counts, dtype="Int64"))
         for number, column in enumerate(columns):
             if isinstance(column, list):
                 columns[number] = [show_on_line(value) if isinstance(value, str) else value for value in column]
@@ -458,9 +474,9 @@ class Table:
         from pandas.api.types import is_numeric_dtype
 
         frame = self.to_pandas()
+        frame["note"] = show_on_line(self.caption)
         frame = frame.apply(lambda column: column if is_numeric_dtype(column) else column.map(_escape_csv))
         frame = frame.set_axis(map(_escape_csv, frame.columns), axis="columns")
-        frame["note"] = _escape_csv(show_on_line(self.caption))
         text: str = frame.to_csv(index=False, lineterminator="\n")
         return text
 

@@ -18,7 +18,7 @@ from rolellm.core.folders import name_call, use_working_folder
 from rolellm.core.jsonl import read_json
 from rolellm.core.locks import lock_folder
 from rolellm.core.result import Result
-from rolellm.core.settings import Advanced, Field, dump, read, settings
+from rolellm.core.settings import Advanced, Field, dump, read, settings, suggest_keywords
 from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow
 from rolellm.core.text import format_count, make_safe_name
 from rolellm.llm.llm import LLM
@@ -183,6 +183,7 @@ def _name_clusters(cell: Cell) -> Cell:
     return cell._replace(method=cell.method.replace("by question", "by dialogue"))
 
 
+@suggest_keywords(EvalSettings)
 def evaluate(
     models: str | Path | Sequence[str | Path] | Mapping[str, Any],
     *,

@@ -21,7 +21,7 @@ from rolellm.core.folders import name_call, use_working_folder
 from rolellm.core.jsonl import read_json, read_jsonl
 from rolellm.core.locks import lock_folder
 from rolellm.core.records import Profile, Row
-from rolellm.core.settings import dump, read, settings
+from rolellm.core.settings import dump, read, settings, suggest_keywords
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import resolve_config
 from rolellm.journeys.evaluation import EvalResult, EvalSettings, evaluate
@@ -149,6 +149,7 @@ def _name_measure(reward: str) -> str:
     return _REWARD + reward.rpartition(".")[2]
 
 
+@suggest_keywords(ImproveSettings)
 def improve(run: str | Path, *, judge: Any = None, out: str | Path | None = None, **options: Any) -> EvalResult:
     """Train a tuned adapter further, by rewards or preferences, and say whether it became better on held-out rows.
 

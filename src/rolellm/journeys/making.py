@@ -36,7 +36,7 @@ from rolellm.core.jsonl import read_json
 from rolellm.core.locks import lock_folder
 from rolellm.core.records import Profile
 from rolellm.core.result import Result
-from rolellm.core.settings import Advanced, Field, dump, read, read_file, settings
+from rolellm.core.settings import Advanced, Field, dump, read, read_file, settings, suggest_keywords
 from rolellm.core.table import Table
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench import load_rolebench
@@ -184,6 +184,7 @@ class MakeEstimate(Result):
         return (Table.from_rows(f"To make {self.role}; no model was asked", heads, rows),)
 
 
+@suggest_keywords(MakeSettings)
 def make(
     source: str | Path, llm: Any = None, out: str | Path | None = None, *, budget: float | None = None, **options: Any
 ) -> MakeResult:

@@ -64,7 +64,7 @@ class Certificate(Result):
     together: Measured
     consistency: Measured
     unscored: float
-    max_unscored: float
+    max_unscored: float = 0.0
     models: tuple[dict[str, Any], ...] = ()
     prompts: dict[str, dict[str, Any]] = field(default_factory=dict)
     config: str | None = None
@@ -117,20 +117,22 @@ class Certificate(Result):
 
     def _describe_figures(self) -> str:
         facts = []
-        rates = {name: rate for name, rate in self.canaries.items() if rate is not None}
+        rates = [(rate, name) for name, rate in self.canaries.items() if rate is not None]
         if rates:
-            worst = max(rates, key=lambda name: rates[name].mean)
-            name = worst.removeprefix("canary: ")
-            facts.append(f"planted losers win up to {_format_share(rates[worst])} ({name}, n = {rates[worst].n})")
+            worst, name = max(rates, key=lambda item: item[0].mean)
+            canary = f"{name.removeprefix('canary: ')}, n = {worst.n}"
+            facts.append(f"planted losers win up to {_format_share(worst)} ({canary})")
         if self.consistency is not None:
             facts.append(f"both orders agree for {_format_share(self.consistency)}")
-        facts.append(f"{self.config or 'own rows'}, {format_count(self.rows, 'row')}")
+        source = self.config or "own rows"
+        facts.append(f"{source}, {format_count(self.rows, 'row')}")
         return "; ".join(facts)
 
     @property
     def sentence(self) -> str:
         """The verdict with its figures and reasons, in words."""
-        sentences = [f"The judge {self.judge} {_PHRASES[self.verdict]}: {self._describe_figures()}."]
+        phrase = _PHRASES[self.verdict]
+        sentences = [f"The judge {self.judge} {phrase}: {self._describe_figures()}."]
         for problem, _ in self._list_problems():
             sentences.append(f"{problem[:1].upper()}{problem[1:]}.")
         return " ".join(sentences)
@@ -181,9 +183,12 @@ def find_certificate(judge: JudgedBy, homes: Sequence[Path], config: str | None)
                     certificates.append(certificate)
     if certificates:
         best = max(certificates, key=lambda item: (item.config == config, item.rows))
+        facts = [best.line]
         hashes = [prompt.get("hash") for prompt in best.prompts.values()]
-        changed = [str(prompt.get("name")) for prompt in judge.prompts.values() if prompt.get("hash") not in hashes]
-        return "; ".join([best.line, *(f"examined without {name} as it is now" for name in changed)])
+        for prompt in judge.prompts.values():
+            if prompt.get("hash") not in hashes:
+                facts.append(f"examined without {prompt.get('name')} as it is now")
+        return "; ".join(facts)
     if is_named:
         return "examined in another version or at another address; renew it with `rolellm judge --certify`"
     return None

@@ -14,25 +14,26 @@ from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.folders import use_working_folder
 from rolellm.core.records import Row
-from rolellm.core.settings import dump, read
+from rolellm.core.settings import dump, read, suggest_keywords
 from rolellm.judging.certificate import CERTIFICATE, KIND, Certificate
 from rolellm.judging.overlap_judge import make_words_judge
 from rolellm.judging.records import Comparison, System
 from rolellm.judging.run import Judging, JudgingOutcome, load_judged_rows
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.systems import NULL_MODEL, OTHER_ROLE, draw_loser, make_canaries, plant_losers
-from rolellm.judging.verdicts import Tally
+from rolellm.judging.systems import NULL_MODEL, OTHER_ROLE, draw_loser, group_rows, make_canaries, plant_losers
+from rolellm.judging.verdicts import RowValues, Tally
 from rolellm.llm.llm import LLM
 from rolellm.models.prompts.fences import LIMIT
 from rolellm.runs import Plan, Records, run_step
 
 DEFAULT_JUDGE: Final = "role-pair"
+DEFAULT_CONFIG: Final = "sample"
 DEFAULT_ROWS: Final = 40
 #: The baseline of a certificate's pairs, and the canaries that other runs do not have.
 OWN: Final = "own reply"
 OTHER_QUESTION, SHUFFLED, PADDED = "canary: another question", "canary: shuffled words", "canary: padding"
 #: Settings of judging that an examination has; the others must be as by default.
-_USED: Final = ("judges", "sample", "roles", "subset", "data_dir", "max_unscored", "seed", "budget")
+_USED: Final = ("config", "split", "judges", "limit", "roles", "subset", "data_dir", "max_unscored", "seed", "budget")
 
 
 def make_known_pairs(rows: Sequence[Row], size: int, seed: int) -> Comparison:
@@ -48,25 +49,27 @@ def make_known_pairs(rows: Sequence[Row], size: int, seed: int) -> Comparison:
     """
     replies = get_own_replies(rows)
     # With padding, a longer reply would be cut where it is shown.
-    able = [row for row in rows if 0 < len(replies.get(row.id, "")) <= LIMIT // 2]
+    able = [row for row in rows if row.id in replies and len(replies[row.id]) <= LIMIT // 2]
     able.sort(key=lambda row: hash_json(["certificate", seed, row.id]))
     selected = able[:size]
-    own = {row.id: replies[row.id] for row in selected}
-    answers: dict[str, Mapping[str, str]] = {OWN: own}
+    answers: dict[str, dict[str, str]] = defaultdict(dict)
+    answers[OWN] = {row.id: replies[row.id] for row in selected}
     for system, texts in make_canaries(selected):
         answers[system.name] = texts
-    padding = answers[NULL_MODEL]
     answers[OTHER_ROLE] = plant_losers(rows, replies, selected, size)
     answers[OTHER_QUESTION] = plant_other_replies(rows, replies, selected)
-    shuffled = {row.id: _shuffle(row, own[row.id]) for row in selected}
-    answers[SHUFFLED] = {row: text for row, text in shuffled.items() if text != own[row]}
-    answers[PADDED] = {row: f"{text}\n\n{padding[row]}" for row, text in own.items()}
-    # Of one role alone, nobody else said anything.
-    answers = {name: texts for name, texts in answers.items() if texts}
-    systems = [System(name, "canary") for name in answers]
-    if systems:
-        systems[0] = System(OWN, "baseline")
-    return Comparison(selected, systems, answers)
+    for row in selected:
+        own = replies[row.id]
+        shuffled = _shuffle(row, own)
+        if shuffled != own:
+            answers[SHUFFLED][row.id] = shuffled
+        answers[PADDED][row.id] = f"{own}\n\n{answers[NULL_MODEL][row.id]}"
+    systems = []
+    for name, texts in answers.items():
+        # Of one role alone, nobody else said anything.
+        if texts:
+            systems.append(System(name, "baseline" if name == OWN else "canary"))
+    return Comparison(selected, systems, {system.name: answers[system.name] for system in systems})
 
 
 def get_own_replies(rows: Sequence[Row]) -> dict[str, str]:
@@ -89,13 +92,11 @@ def plant_other_replies(rows: Sequence[Row], replies: Mapping[str, str], among: 
         replies: The roles' own, by row id.
         among: The rows that are judged.
     """
-    by_role: dict[tuple[str, str], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row.id in replies:
-            by_role[row.language, row.role].append(row)
+    by_role = group_rows(rows, replies, "language", "role")
     losers: dict[str, str] = {}
     for row in among:
-        rivals = [rival for rival in by_role[row.language, row.role] if rival.question != row.question]
+        rivals = by_role[row.language, row.role]
+        rivals = [rival for rival in rivals if rival.question != row.question]
         draw_loser(losers, row, rivals, replies)
     return losers
 
@@ -140,19 +141,20 @@ class Certifying(Judging):
         """Make the certificate of the judge's verdicts."""
         tally = Tally(self.comparison, outcome.judgements)
         names = self.comparison.canaries
-        canaries = {name: tally.estimate(tally.values(name, "win").items()) for name in sorted(names)}
-        wins, agreement = [], []
+        canaries = {}
+        for name in sorted(names):
+            canaries[name] = tally.estimate(tally.values(name, "win").items())
+        wins: RowValues = []
+        agreement: RowValues = []
         for pair in tally.verdicts.pairs:
             wins.append((pair.row, pair.mean))
             agreement.append((pair.row, float(pair.agrees)))
         missing = [item for item in outcome.judgements if item.ranks is None and item.copied not in names]
+        unscored = len(missing) / len(outcome.judgements)
         (judge,) = outcome.result.judges
-        return Certificate(
-            judge.name,
-            canaries,
-            together=tally.estimate(wins),
-            consistency=tally.estimate(agreement),
-            unscored=len(missing) / len(outcome.judgements),
+        certificate = Certificate(judge.name, canaries, tally.estimate(wins), tally.estimate(agreement), unscored)
+        return replace(
+            certificate,
             max_unscored=self.settings.max_unscored,
             models=tuple(judge.model),
             prompts=judge.prompts,
@@ -170,7 +172,8 @@ class Certifying(Judging):
         return {"judge": outcome.result.judges[0].name}
 
 
-def certify(llm: Any, dataset: Any = "sample", *, out: str | Path | None = None, **settings: Any) -> Certificate:
+@suggest_keywords(JudgingSettings)
+def certify(llm: Any, dataset: Any = None, *, out: str | Path | None = None, **settings: Any) -> Certificate:
     """Examine a judge model before its win rates are believed.
 
     A later `judge` shows the verdict next to its win rates if the certificate's folder lies beside the run's folder, or
@@ -178,10 +181,11 @@ def certify(llm: Any, dataset: Any = "sample", *, out: str | Path | None = None,
 
     Args:
         llm: The model: a settings file, a dict of the same keys, a `Model`, or `rolellm.LLM`.
-        dataset: Rows with replies of roles: ``"CONFIG"`` or ``"CONFIG/SPLIT"`` of RoleBench, or a `datasets.Dataset`.
+        dataset: Rows with replies of roles; by default those of ``config`` and ``split``.
         out: The certificate's folder; by default a new temporary one.
-        settings: ``judges`` (by default role-pair), ``sample`` (rows, by default 40), ``seed``, ``roles``, ``subset``,
-            ``data_dir``, ``max_unscored`` and ``budget`` of `JudgingSettings`.
+        settings: ``config`` (by default sample), ``split``, ``judges`` (by default role-pair), ``limit`` (rows, by
+            default 40), ``seed``, ``roles``, ``subset``, ``data_dir``, ``max_unscored`` and ``budget`` of
+            `JudgingSettings`.
 
     Raises:
         SettingsError: For several models, other settings, and rows without replies of roles.
@@ -204,11 +208,15 @@ def prepare_certifying(dataset: Any, settings: JudgingSettings) -> Certifying:
             `Certifying`.
     """
     defaults = dump(read(JudgingSettings, {}))
-    unused = [name for name, value in dump(settings).items() if name not in _USED and value != defaults[name]]
+    changed = [name for name, value in dump(settings).items() if value != defaults[name]]
+    unused = [name for name in changed if name not in _USED]
     if unused:
         raise SettingsError(f"{', '.join(unused)}: a certificate has no such setting; it has {', '.join(_USED)}")
+    if dataset is None:
+        settings = replace(settings, config=settings.config or DEFAULT_CONFIG)
     data, rows = load_judged_rows({}, dataset, settings)
-    comparison = make_known_pairs(rows, settings.sample or DEFAULT_ROWS, settings.seed)
+    comparison = make_known_pairs(rows, settings.limit or DEFAULT_ROWS, settings.seed)
     if not comparison.rows:
         raise SettingsError("these rows have no replies of roles to examine a judge with; try --config sample")
-    return Certifying(comparison, replace(settings, judges=settings.judges or (DEFAULT_JUDGE,)), data)
+    judges = settings.judges or (DEFAULT_JUDGE,)
+    return Certifying(comparison, replace(settings, judges=judges), data)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from collections import Counter, defaultdict
 from collections.abc import Sequence
+from itertools import groupby
 from statistics import fmean, linear_regression
 
 from rolellm.judging.result import Diagnostics, Unscored
-from rolellm.judging.verdicts import DESIGNS, Tally, compute_sign
+from rolellm.judging.verdicts import DESIGNS, RowValues, Tally, compute_sign
 from rolellm.scoring.statistics.agreement import compute_fleiss_kappa
 from rolellm.scoring.statistics.intervals import NONE, Interval
 from rolellm.scoring.statistics.logistic_fits import fit_length_control
@@ -37,7 +38,7 @@ def measure_diagnostics(tally: Tally, limit: float) -> Diagnostics:
     return Diagnostics(
         {design: counts[design] for design in DESIGNS},
         _count_unscored(tally, limit),
-        _measure_canaries(tally),
+        _measure_copies(tally),
         biases,
         _measure_consistency(tally),
         positions,
@@ -54,7 +55,7 @@ def measure_length_effect(tally: Tally) -> Biases:
     rows: list[str] = []
     wins: list[float] = []
     lengths: list[int] = []
-    longer: list[tuple[str, float]] = []
+    longer: RowValues = []
     for system in tally.comparison.systems:
         if system.kind != "model":
             continue
@@ -79,26 +80,23 @@ def _measure_pair_positions(tally: Tally) -> Biases:
 
     ``first_preferred``: share of judgements that prefer the answer shown first, ties half; .5 means no bias.
     """
-    pairs = tally.verdicts.pairs
-    first_preferred = [(pair.row, (pair.first + 1 - pair.second) / 2) for pair in pairs]
-    return {
-        "first_preferred": tally.estimate(first_preferred),
-        "consistency": tally.estimate((pair.row, float(pair.agrees)) for pair in pairs),
-    }
+    first: RowValues = []
+    consistency: RowValues = []
+    for pair in tally.verdicts.pairs:
+        first.append((pair.row, (pair.first + 1 - pair.second) / 2))
+        consistency.append((pair.row, float(pair.agrees)))
+    return {"first_preferred": tally.estimate(first), "consistency": tally.estimate(consistency)}
 
 
 def _measure_consistency(tally: Tally) -> Biases:
     """Measure each judge's consistency on models: to tell a canary from an answer is easy."""
-    if not tally.verdicts.pairs:
-        return {}
-    canaries = tally.comparison.canaries
-    judges = tally.verdicts.judges["pairwise"]
-    agreement: dict[str, list[tuple[str, float]]] = {judge: [] for judge in judges}
+    agreement: dict[str, RowValues] = {}
     for pair in tally.verdicts.pairs:
+        values = agreement.setdefault(pair.judge, [])
         # Pairs that are judged by odds need not agree.
-        if pair.lead is None and pair.system not in canaries:
-            agreement[pair.judge].append((pair.row, float(pair.agrees)))
-    return {judge: tally.estimate(values) for judge, values in agreement.items()}
+        if pair.lead is None and pair.system not in tally.comparison.canaries:
+            values.append((pair.row, float(pair.agrees)))
+    return {judge: tally.estimate(values) for judge, values in sorted(agreement.items())}
 
 
 def _measure_list_positions(tally: Tally) -> tuple[tuple[float, ...], Interval | None]:
@@ -110,12 +108,13 @@ def _measure_list_positions(tally: Tally) -> tuple[tuple[float, ...], Interval |
         0 means no bias, and above 0 the judge prefers what it reads first.
     """
     lists: dict[int, list[Sequence[float]]] = defaultdict(list)
-    slopes: list[tuple[str, float]] = []
+    slopes: RowValues = []
     for judgement in tally.verdicts.lists:
         ranks = judgement.ranks or ()
-        if len(ranks) > 1:
-            lists[len(ranks)].append(ranks)
-            slopes.append((judgement.row, linear_regression(range(len(ranks)), ranks).slope))
+        length = len(ranks)
+        if length > 1:
+            lists[length].append(ranks)
+            slopes.append((judgement.row, linear_regression(range(length), ranks).slope))
     most_frequent = max(lists, key=lambda length: (len(lists[length]), length), default=0)
     ranks_by_position = zip(*lists[most_frequent], strict=True)
     return tuple(map(fmean, ranks_by_position)), tally.estimate(slopes, NONE)
@@ -131,8 +130,9 @@ def _count_unscored(tally: Tally, limit: float) -> Unscored:
     reasons: Counter[str] = Counter()
     judges: Counter[str] = Counter()
     for judgement in tally.judgements:
-        is_of_canary = judgement.design == "pairwise" and not canaries.isdisjoint(judgement.order)
-        if is_of_canary or judgement.copied in canaries:
+        if judgement.copied in canaries:
+            continue
+        if judgement.design == "pairwise" and not canaries.isdisjoint(judgement.order):
             continue
         total += 1
         if judgement.ranks is None:
@@ -140,7 +140,8 @@ def _count_unscored(tally: Tally, limit: float) -> Unscored:
             judges[judgement.judge] += 1
     count = reasons.total()
     share = count / total if total else None
-    return Unscored(count, total, share, limit, _sort_counts(reasons), _sort_counts(judges), tally.verdicts.incomplete)
+    incomplete = tally.verdicts.incomplete
+    return Unscored(count, total, share, limit, _sort_counts(reasons), _sort_counts(judges), incomplete)
 
 
 def _sort_counts(counts: Counter[str]) -> dict[str, int]:
@@ -148,15 +149,16 @@ def _sort_counts(counts: Counter[str]) -> dict[str, int]:
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))
 
 
-def _measure_canaries(tally: Tally) -> dict[str, Biases]:
-    """Measure the effect of each canary on the judges: shares of the judgements that show it."""
-    effects = {}
+def _measure_copies(tally: Tally) -> Biases:
+    """Measure how often judges copy each canary's verdict, of the judgements that show it."""
+    shares = {}
     for name in sorted(tally.comparison.canaries):
-        judgements = [judgement for judgement in tally.judgements if name in judgement.order]
-        copied = [(judgement.row, float(judgement.copied == name)) for judgement in judgements]
-        unscored = [(judgement.row, float(judgement.ranks is None)) for judgement in judgements]
-        effects[name] = {"copied": tally.estimate(copied), "unscored": tally.estimate(unscored)}
-    return effects
+        copied: RowValues = []
+        for judgement in tally.judgements:
+            if name in judgement.order:
+                copied.append((judgement.row, float(judgement.copied == name)))
+        shares[name] = tally.estimate(copied)
+    return shares
 
 
 def _measure_jury_agreement(tally: Tally) -> Interval | None:
@@ -164,11 +166,14 @@ def _measure_jury_agreement(tally: Tally) -> Interval | None:
 
     Pairs with one judge's vote alone say nothing and are left out.
     """
-    votes: dict[tuple[str, str], list[int]] = defaultdict(list)
-    for pair in tally.verdicts.pairs:
-        votes[pair.row, pair.system].append(compute_sign(pair.mean - 0.5))
-    shared = {key: votes[key] for key in sorted(votes) if len(votes[key]) > 1}
-    if not shared:
+    rows: list[str] = []
+    votes: list[list[int]] = []
+    ordered = sorted(tally.verdicts.pairs)
+    for (row, _), pairs in groupby(ordered, key=lambda pair: (pair.row, pair.system)):
+        signs = [compute_sign(pair.mean - 0.5) for pair in pairs]
+        if len(signs) > 1:
+            rows.append(row)
+            votes.append(signs)
+    if not rows:
         return None
-    kappa = compute_fleiss_kappa(list(shared.values()))
-    return kappa.estimate(*tally.look_up([row for row, _ in shared]))
+    return compute_fleiss_kappa(votes).estimate(*tally.look_up(rows))

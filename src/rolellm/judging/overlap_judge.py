@@ -29,12 +29,17 @@ def measure_shared_words(material: Mapping[str, str], answer: str) -> float:
         return -2.0
     description = material.get("description", "")
     score = _compute_overlap(words, _split_words(description)) / 2
-    references = [text for name, text in material.items() if name.startswith("reference")]
-    score += max((_compute_overlap(words, _split_words(text)) for text in references), default=0.0)
-    source = set(_list_trigrams(_split_words(f"{description}\n{material.get('question', '')}")))
+    overlaps = [0.0]
+    for name, text in material.items():
+        if name.startswith("reference"):
+            overlaps.append(_compute_overlap(words, _split_words(text)))
+    score += max(overlaps)
+    source = _split_words(f"{description}\n{material.get('question', '')}")
+    source_runs = set(_list_trigrams(source))
     runs = _list_trigrams(words)
     if runs:
-        score -= 2 * sum(run in source for run in runs) / len(runs)
+        copied = [run for run in runs if run in source_runs]
+        score -= 2 * len(copied) / len(runs)
     return score
 
 
@@ -49,7 +54,8 @@ def _split_words(text: str) -> tuple[str, ...]:
     words: list[str] = []
     for run in _RUN.findall(text.casefold()):
         if HAN.match(run):
-            words += [run[start : start + 2] for start in range(max(len(run) - 1, 1))]
+            starts = range(max(len(run) - 1, 1))
+            words += [run[start : start + 2] for start in starts]
         else:
             words.append(run)
     return tuple(words)
@@ -60,7 +66,8 @@ def _compute_overlap(first: Sequence[str], second: Sequence[str]) -> float:
     first_words, second_words = set(first), set(second)
     if not first_words or not second_words:
         return 0.0
-    return 2 * len(first_words & second_words) / (len(first_words) + len(second_words))
+    shared = first_words & second_words
+    return 2 * len(shared) / (len(first_words) + len(second_words))
 
 
 def make_words_judge(concurrency: int = 8, price: Price | None = None) -> ScriptedModel:
@@ -112,14 +119,16 @@ def make_verdict(request: Request, scores: Mapping[str, float], tie_within: floa
     """
     ranks: dict[str, int] = {}
     for letter, own in scores.items():
-        ranks[letter] = 1 + sum(rival > own + tie_within for rival in scores.values())
+        better = [rival for rival in scores.values() if rival > own + tie_within]
+        ranks[letter] = 1 + len(better)
     properties: Mapping[str, Any] = {}
     if request.schema is not None:
         properties = request.schema.schema.get("properties", {})
     if "ranking" in properties:
+        fields = properties["ranking"]["items"]["properties"]
         entries = []
         for letter, rank in ranks.items():
-            entry: dict[str, Any] = dict.fromkeys(properties["ranking"]["items"]["properties"], rank)
+            entry: dict[str, Any] = dict.fromkeys(fields, rank)
             reason = f"By rule, no language model: {scores[letter]:.3f}."
             entries.append({**entry, "answer": letter, "reason": reason})
         return {"ranking": entries}

@@ -18,6 +18,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import operator
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -296,12 +297,15 @@ def accept_verdicts(judges: Mapping[str, Judge]) -> Accept[JudgeReply]:
 def _read_pair(value: Mapping[str, Any]) -> JudgeReply:
     """Read one verdict, or one for each criterion: the answer that is better by more criteria is better."""
     if "better" in value:
-        lead, reason = _LEADS[value["better"]], value["reason"]
+        lead, reasons = _LEADS[value["better"]], [value["reason"]]
     else:
-        lead = sum(_LEADS[criterion["better"]] for criterion in value.values())
-        reasons = [f"{name} ({criterion['better']}): {criterion['reason']}" for name, criterion in value.items()]
-        reason = " ".join(reasons)
-    return JudgeReply(compute_mid_ranks((0, lead)), (reason[:_LONGEST_REASON],))
+        lead, reasons = 0, []
+        for name, criterion in value.items():
+            better = criterion["better"]
+            lead += _LEADS[better]
+            reasons.append(f"{name} ({better}): {criterion['reason']}")
+    reason = " ".join(reasons)[:_LONGEST_REASON]
+    return JudgeReply(compute_mid_ranks((0, lead)), (reason,))
 
 
 #: The share of the first token's probability that the two letters must have: with less, something else is likelier.
@@ -313,7 +317,8 @@ def _read_odds(reply: Reply) -> JudgeReply:
     shares = dict.fromkeys(LETTERS[:2], 0.0)
     least = 1.0
     try:
-        for option in reply.raw["choices"][0]["logprobs"]["content"][0]["top_logprobs"]:
+        first_token = reply.raw["choices"][0]["logprobs"]["content"][0]
+        for option in first_token["top_logprobs"]:
             share = math.exp(float(option["logprob"]))
             least = min(least, share)
             token = str(option["token"]).strip().upper()
@@ -327,7 +332,8 @@ def _read_odds(reply: Reply) -> JudgeReply:
     if not first + second >= _LEAST_MASS:
         raise UnacceptableError("begins with neither letter", "malformed")
     least = max(least, 1e-12)
-    lead = math.log(max(first, least) / max(second, least))
+    odds = max(first, least) / max(second, least)
+    lead = math.log(odds)
     return JudgeReply(compute_mid_ranks((0, lead)), (), lead=lead)
 
 
@@ -338,16 +344,16 @@ def _read_ranking(letters: str, value: Mapping[str, Any]) -> JudgeReply:
         if letter in entries:
             raise UnacceptableError(f"ranks answer {letter!r:.20} twice", "malformed")
         entries[letter] = entry
-    if set(entries) != set(letters):
-        missing = ", ".join(sorted(set(letters) - set(entries))) or "none"
-        unknown = ", ".join(sorted(set(entries) - set(letters))) or "none"
-        problem = f"does not rank each answer once (missing: {missing}; unknown: {unknown:.80})"
-        raise UnacceptableError(problem, "malformed")
+    missing = ", ".join(letter for letter in letters if letter not in entries)
+    unknown = ", ".join(letter for letter in entries if letter not in letters)
+    if missing or unknown:
+        reason = f"missing: {missing or 'none'}; unknown: {unknown or 'none':.80}"
+        raise UnacceptableError(f"does not rank each answer once ({reason})", "malformed")
     # One rank, or one for each criterion: their sum decides.
     rank_sums = [0.0] * len(letters)
     for name, rank in entries[letters[0]].items():
         if isinstance(rank, int):
             ranks = compute_mid_ranks([entries[letter][name] for letter in letters])
-            rank_sums = [total + own for total, own in zip(rank_sums, ranks, strict=True)]
+            rank_sums = list(map(operator.add, rank_sums, ranks))
     reasons = [entries[letter]["reason"][:_LONGEST_REASON] for letter in letters]
     return JudgeReply(compute_mid_ranks(rank_sums), tuple(reasons))

@@ -228,7 +228,7 @@ class Diagnostics:
     Attributes:
         judgements: Counts of ``pairwise`` and ``listwise`` judgements.
         unscored: Judgements without a verdict.
-        canaries: Canary to the shares of judgements that ``copied`` its verdict, and that stayed ``unscored``.
+        copied: Canary to the share of judgements that copied its verdict, of those that showed it.
         biases: ``first_preferred`` (share of pair judgements for the answer shown first, ties half), ``consistency``
             (share of pairs whose orders agree), ``rank_slope`` (how much the rank grows with each position down the
             list), ``longer_preferred`` (share of pairs won by the longer answer, ties half), ``length_coefficient``
@@ -239,7 +239,7 @@ class Diagnostics:
 
     judgements: dict[str, int] = field(default_factory=dict)
     unscored: Unscored = Unscored()
-    canaries: dict[str, dict[str, Measured]] = field(default_factory=dict)
+    copied: dict[str, Measured] = field(default_factory=dict)
     biases: dict[str, Measured] = field(default_factory=dict)
     consistency_by_judge: dict[str, Measured] = field(default_factory=dict)
     mean_rank_by_position: tuple[Annotated[float, Field(ge=1, le=1e6)], ...] = ()
@@ -296,7 +296,8 @@ class JudgingResult(Result):
 
     def __post_init__(self) -> None:
         order = ("baseline", "model", "canary")
-        object.__setattr__(self, "models", tuple(sorted(self.models, key=lambda model: order.index(model.kind))))
+        models = sorted(self.models, key=lambda model: order.index(model.kind))
+        object.__setattr__(self, "models", tuple(models))
 
     @property
     def leading(self) -> JudgingResult:
@@ -344,11 +345,12 @@ class JudgingResult(Result):
         rows = []
         for key, (name, ideal, form) in _BIASES.items():
             scores[name] = self.diagnostics.biases.get(key)
-            rows.append(TableRow((name,), (_format_score(scores[name], form), ideal)))
-        for canary, shares in self.diagnostics.canaries.items():
+            score = _format_score(scores[name], form)
+            rows.append(TableRow((name,), (score, ideal)))
+        for canary, share in self.diagnostics.copied.items():
             name = f"Verdict copied from {canary}"
-            scores[name] = shares.get("copied")
-            rows.append(TableRow((name,), (_format_score(scores[name], PERCENT), "0 %")))
+            scores[name] = share
+            rows.append(TableRow((name,), (_format_score(share, PERCENT), "0 %")))
         heads = ("Found", "Without bias")
         note = describe_intervals(scores.items())
         return Table("The judges’ biases", ("Measure",), heads, tuple(rows), note, left=heads)
@@ -356,15 +358,17 @@ class JudgingResult(Result):
     def remarks(self) -> tuple[str, ...]:
         """Return what a reader must know before the figures."""
         missing = self.diagnostics.unscored
-        counts = f"No verdict: {missing.count:,} of {missing.of:,} ({missing.share or 0:.2%})"
-        return (*(f"warning: {problem}" for problem in self.problems), *self.certificates, counts)
+        counts = f"{missing.count:,} of {missing.of:,} ({missing.share or 0:.2%})"
+        warnings = [f"warning: {problem}" for problem in self.problems]
+        return (*warnings, *self.certificates, f"No verdict: {counts}")
 
     @property
     def continues_with(self) -> tuple[str, ...]:
         """The commands for a report, and for labels of one's own."""
         if self.folder is None:
             return ()
-        return tuple(shlex.join(["rolellm", command, str(self.folder)]) for command in ("report", "label"))
+        folder = shlex.quote(str(self.folder))
+        return (f"rolellm report {folder}", f"rolellm label {folder}")
 
     @property
     def certificates(self) -> tuple[str, ...]:
@@ -373,7 +377,8 @@ class JudgingResult(Result):
         if any(model.kind == "canary" for model in self.models):
             limit = " beyond this run's canaries"
         unknown = f"not examined{limit}; examine it with `rolellm judge --certify`, in this folder"
-        return tuple(f"judge {judge.name}: {judge.certificate or unknown}" for judge in self.judges)
+        lines = [f"judge {judge.name}: {judge.certificate or unknown}" for judge in self.judges]
+        return tuple(lines)
 
     def judged(self, design: Design) -> list[SystemFigures]:
         """Select the systems that were judged in this design."""

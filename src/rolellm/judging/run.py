@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -21,7 +20,7 @@ from rolellm.core.folders import use_working_folder
 from rolellm.core.locks import check_unlocked
 from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible
-from rolellm.core.settings import read
+from rolellm.core.settings import read, suggest_keywords
 from rolellm.judging.certificate import find_certificate
 from rolellm.judging.judge_models import DEFAULT_JUDGES, Judge, load_judges
 from rolellm.judging.overlap_judge import make_words_judge
@@ -58,6 +57,7 @@ from rolellm.scoring.score import hash_rows
 _NEEDED = ("role", "question")
 
 
+@suggest_keywords(JudgingSettings)
 def judge(
     predictions: Mapping[str, Any], dataset: Any = None, *, llm: Any, out: str | Path | None = None, **settings: Any
 ) -> JudgingResult:
@@ -68,8 +68,8 @@ def judge(
     Args:
         predictions: Name of a system to its answers: a `datasets.Dataset` with the rows' columns and ``prediction``, a
             file of predictions (or a list of paths), or a list of texts, one per row of ``dataset``.
-        dataset: The rows: a `datasets.Dataset`, or ``"CONFIG"`` or ``"CONFIG/SPLIT"`` of RoleBench. By default those of
-            the datasets in ``predictions``; for files that ``rolellm generate`` wrote, the split that they answer.
+        dataset: The rows. By default those of the datasets in ``predictions``; else those of ``config`` and ``split``,
+            and for files that ``rolellm generate`` wrote, those that they answer.
         llm: The models that judge: a settings file, a dict of the same keys, a `Model`, or `rolellm.LLM`.
         out: The run's folder; by default a new temporary one.
         settings: Any field of `JudgingSettings`.
@@ -115,8 +115,8 @@ def load_judged_rows(
 ) -> tuple[DatasetName, list[Row]]:
     """Load the rows to judge, and their dataset as far as it is named; see `judge` for what may be given."""
     tables = [answers for answers in predictions.values() if hasattr(answers, "column_names")]
-    if isinstance(dataset, str) or (dataset is None and not tables):
-        return _load_release_rows(predictions, dataset or "", settings)
+    if dataset is None and not tables:
+        return _load_release_rows(predictions, settings)
     if dataset is not None:
         tables = [dataset]
     # One question may be answered by some systems only; every row counts once.
@@ -126,12 +126,12 @@ def load_judged_rows(
             rows.setdefault(row.id, row)
     columns = [asdict(row) for row in rows.values()]
     chosen = read_dataset_rows(columns, settings.roles or (), settings.subset)
-    return DatasetName(**get_provenance(tables[0])), chosen
+    names = get_provenance(tables[0])
+    config, split = settings.config or names.get("config"), settings.split or names.get("split")
+    return DatasetName(config, split), chosen
 
 
-def _load_release_rows(
-    predictions: Mapping[str, Any], name: str, settings: JudgingSettings
-) -> tuple[DatasetName, list[Row]]:
+def _load_release_rows(predictions: Mapping[str, Any], settings: JudgingSettings) -> tuple[DatasetName, list[Row]]:
     """Load the rows of a split of RoleBench: the named one, or the one that files were generated for."""
     from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
 
@@ -141,10 +141,9 @@ def _load_release_rows(
             files.append(Path(answers))
         elif is_paths(answers):
             files += answers
-    if not name and not files:
-        raise SettingsError("lists of texts need the rows that they answer; give dataset=…")
-    config, _, split = name.partition("/")
-    config, split, data_dir = complete_source(files, config or None, split or None, settings.data_dir)
+    if not files and settings.config is None:
+        raise SettingsError("lists of texts need the rows that they answer; give dataset=… or config=…")
+    config, split, data_dir = complete_source(files, settings.config, settings.split, settings.data_dir)
     data = DatasetName(config, split, dataset_fingerprint(config, data_dir))
     columns = load_rolebench(config, split, data_dir=data_dir)
     return data, read_dataset_rows(columns, settings.roles or (), settings.subset)
@@ -203,8 +202,9 @@ def _describe_unscored(unscored: Unscored, folder: Path) -> str:
     reason = next(iter(unscored.by_reason), "none given")
     counts = f"{unscored.count:,} of {unscored.of:,} verdicts are missing"
     shares = f"{unscored.share:.1%}; at most {unscored.limit:.1%} may be"
+    listed = f"{folder / UNSCORED} lists them all"
     advice = "Try a model that follows a schema, or --set retry_failed=true; --set max_unscored=… allows more"
-    return f"{counts} ({shares}), most often: {reason:.200}. {folder / UNSCORED} lists them all. {advice}"
+    return f"{counts} ({shares}), most often: {reason:.200}. {listed}. {advice}"
 
 
 # A letter is all that is asked for by odds; a longer verdict that is cut is refused by its parser.
@@ -223,6 +223,12 @@ class JudgingOutcome(NamedTuple):
     result: JudgingResult
     judgements: list[Judgement]
     transcripts: list[dict[str, Any]]
+
+
+#: A judgement, with the failure where there is no verdict.
+Verdict = tuple[Judgement, Failure | None]
+#: Verdicts by judge model and request.
+VerdictLog = dict[tuple[int, int], Verdict]
 
 
 @dataclass(frozen=True)
@@ -260,19 +266,16 @@ class Judging(Step[JudgingOutcome]):
         labels = ["Judging"]
         if self.settings.jury:
             labels = [f"Judging, {model.name}" for model in llm.settings.endpoints or llm.models]
-        last = len(labels) - 1
         for index, label in enumerate(labels):
-            yield Round(
-                build_requests(self.comparison, self.asks),
-                accept,
-                label,
-                CUT,
+            requests = build_requests(self.comparison, self.asks)
+            record = partial(self._record, log, llm, index)
+            judging = Round(requests, accept, label, CUT, each=record, total=len(self.asks))
+            if self.settings.jury:
+                judging = replace(judging, model=index)
+            if index < len(labels) - 1:
                 # A dry run ends with the last.
-                stand_in=None if index == last else _make_stand_in,
-                each=partial(self._record, log, llm, index),
-                total=len(self.asks),
-                model=index if self.settings.jury else None,
-            )
+                judging = replace(judging, stand_in=_make_stand_in)
+            yield judging
         verdicts = [log[key] for key in sorted(log)]
         judgements = [judgement for judgement, _ in verdicts]
         transcripts = [_describe_failure(judgement, failure) for judgement, failure in verdicts if failure]
@@ -296,15 +299,14 @@ class Judging(Step[JudgingOutcome]):
 
     def describe(self, outcome: JudgingOutcome) -> dict[str, Any]:
         """Return the recipe, and a hash over it."""
-        versions = {name: version(name) for name in ("numpy", "scipy")}
-        recipe = self._build_recipe(outcome.result.judges)
-        return {**recipe, "versions": versions, "hash": outcome.result.fingerprint["hash"]}
+        return {**self._build_recipe(outcome.result.judges), "hash": outcome.result.fingerprint["hash"]}
 
     def _build_recipe(self, judges: Sequence[JudgedBy]) -> dict[str, Any]:
         rows = self.comparison.rows
-        fingerprint = self.data.fingerprint or hash_rows(rows)
+        dataset = {**asdict(self.data), "rows": len(rows)}
+        dataset["fingerprint"] = self.data.fingerprint or hash_rows(rows)
         return {
-            "dataset": {**asdict(self.data), "fingerprint": fingerprint, "rows": len(rows)},
+            "dataset": dataset,
             "settings": self.settings.to_dict(),
             "systems": [asdict(system) for system in self.comparison.systems],
             "judges": [judge.describe() for judge in judges],
@@ -312,7 +314,7 @@ class Judging(Step[JudgingOutcome]):
 
     def _describe_judges(self, models: Sequence[Model]) -> Iterator[JudgedBy]:
         """Describe each judge model with its prompts, and the systems of its own family."""
-        prompts: dict[str, dict[str, Any]] = {judge.design: judge.to_dict() for judge in self.judges}
+        prompts = {str(judge.design): judge.to_dict() for judge in self.judges}
         groups = [models]
         if self.settings.jury:
             groups = [[model] for model in models]
@@ -324,10 +326,6 @@ class Judging(Step[JudgingOutcome]):
             systems = [system for system in self.comparison.systems if system.family]
             flagged = [system.name for system in systems if system.family in families]
             yield JudgedBy(name, prompts, identities, family, tuple(flagged))
-
-
-#: By judge model and request: its judgement, and the failure where there is no verdict.
-VerdictLog = dict[tuple[int, int], tuple[Judgement, Failure | None]]
 
 
 def _make_stand_in(_: Request) -> JudgeReply:
@@ -346,7 +344,10 @@ def name_judges(models: Sequence[Model], *, each: bool) -> list[str]:
         shared_names = [str(model.identity.get("model", model.name)) for model in models]
         return [" + ".join(dict.fromkeys(shared_names))]
     names = [model.name for model in models]
-    return [f"{name} ({index})" if names.count(name) > 1 else name for index, name in enumerate(names, start=1)]
+    unique_names = []
+    for index, name in enumerate(names, start=1):
+        unique_names.append(f"{name} ({index})" if names.count(name) > 1 else name)
+    return unique_names
 
 
 def build_requests(comparison: Comparison, asks: Iterable[VerdictRequest]) -> Iterator[Request]:
@@ -368,9 +369,7 @@ def _describe_failure(judgement: Judgement, failure: Failure) -> dict[str, Any]:
     return line
 
 
-def make_judgement(
-    row: str, judge: str, ask: VerdictRequest, outcome: Outcome[JudgeReply]
-) -> tuple[Judgement, Failure | None]:
+def make_judgement(row: str, judge: str, ask: VerdictRequest, outcome: Outcome[JudgeReply]) -> Verdict:
     """Make the judgement of an outcome, with the failure where there is no verdict; a copied verdict is none.
 
     Args:

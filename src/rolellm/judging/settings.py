@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rolellm.core.settings import Advanced, Field, dump, settings
 
-_UNSAID = ("judges", "jury", "data_dir", "skip_bad", "budget")
+_UNSAID = ("config", "split", "judges", "jury", "data_dir", "skip_bad", "budget")
 
 
 @settings
@@ -15,10 +15,12 @@ class JudgingSettings:
     """Answers to judge, and how.
 
     Attributes:
+        config: Config of RoleBench; by default the one that the predictions were generated for.
+        split: Split of the dataset; by default as recorded, else test.
         judges: role-list, role-pair, role-odds, or the folder of your own judge; defaults to the first two.
         jury: Have each model of --llm judge everything; the majority counts.
         baseline: rolegpt (the released replies), a system, a file, or none.
-        sample: Judge only N rows, drawn by seed; a larger sample contains a smaller one.
+        limit: Judge only N rows, drawn by seed; a larger N keeps them.
         roles: Judge only this role's rows; repeatable.
         subset: Judge only this subset.
         data_dir: A local copy of the release; else $ROLEBENCH_DIR, else the Hub.
@@ -29,13 +31,15 @@ class JudgingSettings:
         budget: US dollars that the run folder may cost in all; needs prices.
     """
 
+    config: str | None = None
+    split: Advanced[str | None] = None
     judges: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "judge"})
     jury: bool = False
     baseline: str = "rolegpt"
-    sample: int | None = Field(None, ge=1, json_schema_extra={"flag": "limit"})
+    limit: int | None = Field(None, ge=1)
     roles: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "role"})
-    subset: Literal["general", "role_specific"] | None = None
-    data_dir: Path | None = None
+    subset: Advanced[Literal["general", "role_specific"] | None] = None
+    data_dir: Advanced[Path | None] = None
     canaries: Advanced[bool] = True
     max_unscored: Advanced[float] = Field(0.01, ge=0, le=1)
     seed: Advanced[int] = Field(default=0, ge=0)
@@ -54,14 +58,14 @@ class LabelSettings:
 
     Attributes:
         annotator: Annotator name; defaults to your login.
-        sample: Rows (or answers, with --audit) to label.
+        limit: Rows (or answers, with --audit) to label.
         audit: Ask the paper's three questions about one answer at a time instead of ranking.
         system: Audit only this system; `reference` means the dataset's own replies.
         port: Port of the local page; 0 picks a free one.
     """
 
     annotator: str | None = None
-    sample: int = Field(50, ge=1, json_schema_extra={"flag": "limit"})
+    limit: int = Field(50, ge=1)
     audit: bool = False
-    system: str | None = None
-    port: int = Field(0, ge=0, le=65535)
+    system: Advanced[str | None] = None
+    port: Advanced[int] = Field(0, ge=0, le=65535)

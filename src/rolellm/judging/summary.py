@@ -13,9 +13,18 @@ from typing import Any, Final
 
 from rolellm.judging.diagnostics import measure_diagnostics
 from rolellm.judging.records import Comparison, DatasetName, Judgement
-from rolellm.judging.result import JudgedBy, JudgingResult, Listwise, Pairwise, SystemFigures, SystemTest, Unscored
+from rolellm.judging.result import (
+    Diagnostics,
+    JudgedBy,
+    JudgingResult,
+    Listwise,
+    Pairwise,
+    SystemFigures,
+    SystemTest,
+    Unscored,
+)
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.verdicts import LEAST_AGREEMENT, Tally, compute_sign
+from rolellm.judging.verdicts import LEAST_AGREEMENT, RowValues, Tally, compute_sign
 from rolellm.scoring.statistics.intervals import NONE, SHARE, Interval, adjust_p_values
 from rolellm.scoring.statistics.logistic_fits import fit_length_control
 
@@ -41,19 +50,21 @@ def summarize_judgements(
     """
     tally = Tally(comparison, judgements)
     dataset = dataset or DatasetName()
+    figures = tuple(_build_figures(tally, judges))
+    tests = tuple(compare_systems(tally))
+    diagnostics = measure_diagnostics(tally, settings.max_unscored)
     result = JudgingResult(
         tuple(judges),
-        tuple(_build_figures(tally, judges)),
-        tuple(compare_systems(tally)),
-        measure_diagnostics(tally, settings.max_unscored),
-        valid=False,
+        figures,
+        tests,
+        diagnostics,
+        valid=_is_valid(figures, diagnostics, tally),
         config=dataset.config,
         split=dataset.split,
         baseline=tally.verdicts.baseline,
         rows=len(comparison.rows),
         questions=len(set(tally.questions.values())),
     )
-    result = replace(result, valid=_is_valid(result, tally))
     return replace(result, problems=tuple(_describe_problems(result, tally)))
 
 
@@ -64,51 +75,54 @@ def _build_figures(tally: Tally, judges: Sequence[JudgedBy]) -> Iterator[SystemF
         pairwise = None
         if tally.values(name, "win") or name in tally.withheld:
             pairwise = _measure_pairs(tally, name)
+        lengths = tally.lengths[name]
+        own_judges = [judge.name for judge in judges if name in judge.flagged]
         yield SystemFigures(
             name,
             system.kind,
             system.model,
             system.family,
-            self_judged_by=tuple(judge.name for judge in judges if name in judge.flagged),
-            answered=len(tally.lengths[name]),
-            characters=tally.estimate(tally.lengths[name].items(), NONE),
-            pairwise=pairwise,
-            listwise=_measure_lists(tally, name),
+            tuple(own_judges),
+            len(lengths),
+            tally.estimate(lengths.items(), NONE),
+            pairwise,
+            _measure_lists(tally, name),
         )
 
 
 def _measure_pairs(tally: Tally, name: str) -> Pairwise:
-    pairs = [pair for pair in tally.verdicts.pairs if pair.system == name]
-    consistency = tally.estimate((pair.row, float(pair.agrees)) for pair in pairs)
+    agreement: RowValues = []
+    values_by_judge: dict[str, RowValues] = {}
+    for pair in tally.verdicts.pairs:
+        if pair.system == name:
+            agreement.append((pair.row, float(pair.agrees)))
+            values_by_judge.setdefault(pair.judge, []).append((pair.row, pair.mean))
+    consistency = tally.estimate(agreement)
     if name in tally.withheld:
         problem = "both orders agree in too few pairs"
         if tally.verdicts.undecided["pairwise"]:
             problem = "the judge ties every pair"
         return Pairwise(length_problem=problem, consistency=consistency)
-    by_judge: dict[str, Interval | None] = {}
-    for judge in tally.verdicts.judges["pairwise"]:
-        rate = tally.estimate((pair.row, pair.mean) for pair in pairs if pair.judge == judge)
-        if rate is not None:
-            by_judge[judge] = rate
     win_rates = tally.values(name, "win")
     rows, wins = list(win_rates), list(win_rates.values())
     signs = [compute_sign(win - 0.5) for win in wins]
-    lengths = [tally.lengths[name][row] for row in rows]
-    base_lengths = [tally.lengths[tally.verdicts.baseline or ""][row] for row in rows]
+    lengths = tally.select_lengths(name, rows)
+    base_lengths = tally.select_lengths(tally.verdicts.baseline, rows)
     control = fit_length_control(wins, lengths, base_lengths, *tally.look_up(rows))
+    count = len(signs)
     by_role, by_category = tally.estimate_groups(win_rates, SHARE)
     return Pairwise(
         tally.estimate(win_rates.items()),
-        signs.count(1) / len(signs),
-        signs.count(0) / len(signs),
-        signs.count(-1) / len(signs),
+        signs.count(1) / count,
+        signs.count(0) / count,
+        signs.count(-1) / count,
         control.rate,
         control.coefficient,
         control.problem,
         consistency,
         by_role,
         by_category,
-        by_judge,
+        {judge: tally.estimate(values) for judge, values in sorted(values_by_judge.items())},
     )
 
 
@@ -118,7 +132,8 @@ def _measure_lists(tally: Tally, name: str) -> Listwise | None:
         return None
     bounds = tally.get_rank_bounds(name)
     above = tally.estimate(tally.values(name, "above").items())
-    return Listwise(tally.estimate(ranks.items(), bounds), above, *tally.estimate_groups(ranks, bounds))
+    by_role, by_category = tally.estimate_groups(ranks, bounds)
+    return Listwise(tally.estimate(ranks.items(), bounds), above, by_role, by_category)
 
 
 def compare_systems(tally: Tally) -> Iterator[SystemTest]:
@@ -132,7 +147,8 @@ def compare_systems(tally: Tally) -> Iterator[SystemTest]:
     wins = {name: tally.values(name, "win") for name in names}
     if baseline is not None:
         names.append(baseline)
-        wins[baseline] = dict.fromkeys(set().union(*wins.values()), 0.5)
+        rows = set().union(*wins.values())
+        wins[baseline] = dict.fromkeys(rows, 0.5)
     ranks = {name: tally.values(name, "rank") for name in names}
     yield from _test_pairs(tally, "win_rate", wins)
     yield from _test_pairs(tally, "average_rank", ranks)
@@ -144,7 +160,7 @@ def _test_pairs(tally: Tally, measure: str, values: Mapping[str, Mapping[str, fl
     for first, second in combinations(values, 2):
         paired = tally.compare_values(values[first], values[second])
         if paired is not None:
-            tests.append(SystemTest(measure, first, second, paired.difference, paired.p, paired.p_new_roles))
+            tests.append(SystemTest(measure, first, second, *paired))
     tests = _adjust(tests, "p", "p_adjusted")
     return _adjust(tests, "p_new_roles", "p_adjusted_new_roles")
 
@@ -162,16 +178,15 @@ def _adjust(tests: Sequence[SystemTest], source: str, target: str) -> list[Syste
     return filled
 
 
-def _is_valid(result: JudgingResult, tally: Tally) -> bool:
+def _is_valid(figures: Sequence[SystemFigures], diagnostics: Diagnostics, tally: Tally) -> bool:
     """Check that judgements were made, not too many lack a verdict, and some judge of each design is fit."""
-    unscored = result.diagnostics.unscored
-    if not unscored.of or _lacks_verdicts(unscored):
+    if not diagnostics.unscored.of or _lacks_verdicts(diagnostics.unscored):
         return False
     lists = {judgement.judge for judgement in tally.verdicts.lists}
     if lists and lists == set(tally.verdicts.undecided["listwise"]):
         return False
-    rates = [model.pairwise.win_rate for model in result.models if model.kind == "model" and model.pairwise]
-    return any(rates) or not rates
+    pairs = [model.pairwise for model in figures if model.kind == "model" and model.pairwise]
+    return not pairs or any(figures.win_rate for figures in pairs)
 
 
 def _lacks_verdicts(unscored: Unscored) -> bool:
@@ -193,8 +208,9 @@ def _describe_problems(result: JudgingResult, tally: Tally) -> Iterator[str]:
     if not unscored.of:
         yield "nothing was judged"
     elif _lacks_verdicts(unscored):
-        counts = f"{unscored.count:,} of {unscored.of:,} judgements ({unscored.share:.1%}) have no verdict"
-        yield f"{counts}; a run with more than {unscored.limit:.1%} is invalid"
+        counts = f"{unscored.count:,} of {unscored.of:,} judgements"
+        limit = f"a run with more than {unscored.limit:.1%} is invalid"
+        yield f"{counts} ({unscored.share:.1%}) have no verdict; {limit}"
     yield from _describe_canaries(result)
     withheld = []
     for model in result.models:
@@ -212,7 +228,8 @@ def _describe_problems(result: JudgingResult, tally: Tally) -> Iterator[str]:
             yield f"{family} as {', '.join(judge_model.flagged)}: judges are known to favor their own"
     for model in result.models:
         if model.kind != "canary" and model.answered < result.rows:
-            yield f"{model.name} answered {model.answered:,} of {result.rows:,} rows: its figures cover only those"
+            counts = f"{model.answered:,} of {result.rows:,} rows"
+            yield f"{model.name} answered {counts}: its figures cover only those"
     if result.valid:
         yield from _describe_gaps(result)
 
@@ -226,7 +243,7 @@ def is_shown_fit(result: JudgingResult) -> bool:
     """Whether a run is valid and its judges are shown to be fit, each by its certificate or by this run's canaries."""
     if not result.valid:
         return False
-    canaries = [model.pairwise for model in result.models if model.kind == "canary" and model.pairwise]
+    canaries = [model for model in result.judged("pairwise") if model.kind == "canary"]
     for judge in result.judges:
         certificate = judge.certificate or ""
         if certificate.startswith("fit ("):
@@ -234,7 +251,7 @@ def is_shown_fit(result: JudgingResult) -> bool:
         if not canaries or certificate.startswith(("unfit", "undecided")):
             return False
         for canary in canaries:
-            rate = canary.by_judge.get(judge.name)
+            rate = canary.group("pairwise", "by_judge").get(judge.name)
             if rate is None or not is_beaten(rate):
                 return False
     return True
@@ -243,11 +260,12 @@ def is_shown_fit(result: JudgingResult) -> bool:
 def _describe_canaries(result: JudgingResult) -> Iterator[str]:
     """Say where a canary does not lose: a judge that does not prefer answers of the right role is not fit."""
     undecided: dict[str, list[str]] = {}
-    rivals = len([model for model in result.judged("listwise") if model.kind == "model"])
+    ranked = [model for model in result.judged("listwise") if model.kind == "model"]
+    middle = 1 + len(ranked) / 2
     for model in result.models:
         if model.kind != "canary":
             continue
-        copied = result.diagnostics.canaries[model.name]["copied"]
+        copied = result.diagnostics.copied[model.name]
         if copied is not None and copied.mean:
             share = f"{copied.mean:.1%} of the {copied.n:,} judgements that showed it"
             obeys = "text inside an answer can bind this judge"
@@ -258,12 +276,12 @@ def _describe_canaries(result: JudgingResult) -> Iterator[str]:
             if rate.mean < 0.5 and rate.n < LEAST_LOSSES:
                 undecided.setdefault(judge, []).append(model.name)
                 continue
-            wins = f"wins {100 * rate.mean:.1f} % {rate.format_ends(1, 100)} of its {form} against {result.baseline}"
-            reason = "verdicts of this judge say little about quality"
-            yield f"{judge} prefers planted losers: {model.name} should lose, and {wins}; {reason}"
+            share = f"{100 * rate.mean:.1f} % {rate.format_ends(1, 100)}"
+            wins = f"{model.name} should lose, and wins {share} of its {form} against {result.baseline}"
+            yield f"{judge} prefers planted losers: {wins}; verdicts of this judge say little about quality"
         # Where one question gives no interval, nothing is certain.
         rank = model.listwise and model.listwise.average_rank
-        if result.baseline is None and rank and rank.ends and rank.ends[1] < 1 + rivals / 2:
+        if result.baseline is None and rank and rank.ends and rank.ends[1] < middle:
             reason = "this judge prefers a non-answer, so its verdicts say little about quality"
             yield f"{model.name} ranks above the mean of all systems in the lists: {reason}"
     for judge, names in undecided.items():
@@ -274,12 +292,11 @@ def _describe_canaries(result: JudgingResult) -> Iterator[str]:
 
 def _list_canary_rates(canary: SystemFigures) -> Iterator[tuple[str, Interval, str]]:
     """Yield a canary's win rates: by judge in pairs, then in lists; each with the judge and what it judged."""
-    if canary.pairwise is not None:
-        for name, rate in canary.pairwise.by_judge.items():
-            if rate is not None:
-                yield f"the judge {name}", rate, "pairs"
-    if canary.listwise is not None and canary.listwise.win_rate is not None:
-        yield "the judge", canary.listwise.win_rate, "lists"
+    for name, rate in canary.group("pairwise", "by_judge").items():
+        yield f"the judge {name}", rate, "pairs"
+    list_rate = canary.measures()["list_win_rate"]
+    if list_rate is not None:
+        yield "the judge", list_rate, "lists"
 
 
 def _describe_gaps(result: JudgingResult) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 import re
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
 from pathlib import Path
@@ -32,15 +32,14 @@ NO_BASELINE = "none"
 _MOST_ECHOED = 1500
 
 
-def make_canaries(rows: Sequence[Row]) -> list[tuple[System, Mapping[str, str]]]:
+def make_canaries(rows: Sequence[Row]) -> Iterator[tuple[System, dict[str, str]]]:
     """Make the attackers that take part in every judgement: where one wins, the judge can be won without an answer.
 
     One says the same friendly words to every question; one repeats what the judge was given and adds a verdict.
 
-    Returns:
+    Yields:
         Each with its answers by row id, in the row's language.
     """
-    canaries: list[tuple[System, Mapping[str, str]]] = []
     for name in (NULL_MODEL, ECHO):
         rule = name.removeprefix("canary: ")
         texts = _read_canary(rule)
@@ -49,9 +48,8 @@ def make_canaries(rows: Sequence[Row]) -> list[tuple[System, Mapping[str, str]]]
             description = (row.role_description or row.role)[:_MOST_ECHOED]
             question = row.question.strip()[:_MOST_ECHOED]
             answers[row.id] = texts[row.language].format(description=description, question=question)
-        system = System(name, "canary", source={"rules": rule, "texts_sha256": hash_json(texts)})
-        canaries.append((system, answers))
-    return canaries
+        source = {"rules": rule, "texts_sha256": hash_json(texts)}
+        yield System(name, "canary", source=source), answers
 
 
 def _read_canary(rule: str) -> dict[str, str]:
@@ -78,21 +76,28 @@ def plant_losers(
     Returns:
         Row id to the planted reply, in the row's language; a row for which there is none is absent.
     """
-    by_question: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-    by_subset: dict[tuple[str, ...], list[Row]] = defaultdict(list)
-    for row in rows:
-        if row.id in replies:
-            by_question[row.language, row.subset, row.question].append(row)
-            by_subset[row.language, row.subset].append(row)
+    by_question = group_rows(rows, replies, "language", "subset", "question")
+    by_subset = group_rows(rows, replies, "language", "subset")
     losers: dict[str, str] = {}
     for row in sorted(among, key=lambda row: hash_json(["planted", row.id])):
         if len(losers) == most:
             break
         if row.id in replies:
             for spoken in (by_question[row.language, row.subset, row.question], by_subset[row.language, row.subset]):
+                rivals = [rival for rival in spoken if rival.role != row.role]
                 if row.id not in losers:
-                    draw_loser(losers, row, [rival for rival in spoken if rival.role != row.role], replies)
+                    draw_loser(losers, row, rivals, replies)
     return losers
+
+
+def group_rows(rows: Sequence[Row], replies: Mapping[str, str], *names: str) -> Mapping[tuple[Any, ...], list[Row]]:
+    """Group the rows that have a reply by some of their columns."""
+    groups: dict[tuple[Any, ...], list[Row]] = defaultdict(list)
+    for row in rows:
+        if row.id in replies:
+            key = tuple(getattr(row, name) for name in names)
+            groups[key].append(row)
+    return groups
 
 
 def draw_loser(losers: dict[str, str], row: Row, rivals: Sequence[Row], replies: Mapping[str, str]) -> None:
@@ -162,7 +167,7 @@ def make_comparison(
         raise SettingsError(f"{alone} has nothing to be compared with; add another system or a baseline")
     is_released = base == ROLEGPT_NAME and settings.baseline == ROLEGPT
     systems: list[System] = []
-    answers: dict[str, Mapping[str, str]] = {}
+    answers: dict[str, dict[str, str]] = {}
     findings: list[tuple[str, MatchFinding]] = []
     for name, predictions in predictions_by_name.items():
         matching = match_predictions(rows, predictions, where=where)
@@ -179,19 +184,18 @@ def make_comparison(
     if not selected:
         raise PredictionError(f"no row of {where} has two answers to compare; give predictions for the same rows")
     if settings.canaries:
-        canaries = make_canaries(selected)
-        losers: Mapping[str, str] = {}
-        if is_released:
-            losers = plant_losers(rows, answers[ROLEGPT_NAME], selected)
-        if losers:
-            canaries.append((System(OTHER_ROLE, "canary", source={"rules": ROLEGPT}), losers))
-        for canary, replies in canaries:
+        for canary, texts in make_canaries(selected):
             systems.append(canary)
-            answers[canary.name] = replies
+            answers[canary.name] = texts
+    if settings.canaries and is_released:
+        losers = plant_losers(rows, answers[ROLEGPT_NAME], selected)
+        if losers:
+            systems.append(System(OTHER_ROLE, "canary", source={"rules": ROLEGPT}))
+            answers[OTHER_ROLE] = losers
     ids = {row.id for row in selected}
     selected_answers = {}
-    for name, replies in answers.items():
-        selected_answers[name] = {row: text for row, text in replies.items() if row in ids}
+    for name, texts in answers.items():
+        selected_answers[name] = {row: text for row, text in texts.items() if row in ids}
     return Comparison(selected, systems, selected_answers), findings
 
 
@@ -237,11 +241,11 @@ def _sample_rows(
 ) -> list[Row]:
     """Select the rows that can be compared, or a sample of them that the baseline answered, for pairs need it."""
     able = [row for row in rows if sum(row.id in texts for texts in answers.values()) > 1]
-    if settings.sample is None:
+    if settings.limit is None:
         return able
     if base is not None:
         able = [row for row in able if row.id in answers[base]]
-    sample = draw_evenly(able, settings.sample, lambda row: hash_json(["sample", settings.seed, row.id]))
+    sample = draw_evenly(able, settings.limit, lambda row: hash_json(["sample", settings.seed, row.id]))
     return [able[index] for index in sample]
 
 

@@ -41,6 +41,10 @@ from rolellm.scoring.statistics.intervals import (
 LEAST_AGREEMENT: Final = 1 / 3
 DESIGNS: Final[tuple[Design, ...]] = ("pairwise", "listwise")
 Field = Literal["win", "rank", "above"]
+#: Values with their row ids, several a row.
+RowValues = list[tuple[str, float]]
+#: A pair's verdict and odds, by whether the system's answer was shown first.
+ByOrder = dict[bool, tuple[float, float | None]]
 
 
 class RowOutcome(NamedTuple):
@@ -123,14 +127,17 @@ class Verdicts:
         lists: dict[str, list[Judgement]] = defaultdict(list)
         for judgement in self.lists:
             lists[judgement.row].append(judgement)
+        has_jury = len(self.judges["pairwise"]) > 1
         outcomes: dict[str, dict[str, RowOutcome]] = defaultdict(dict)
         for (row, name), reasons in self.reasons.items():
             win, above = None, None
             if (row, name) in means:
-                win = vote_majority(means[row, name], jury=len(self.judges["pairwise"]) > 1)
-            if self.baseline is not None and self.baseline != name:
-                above = _average_over_judges(lists[row], partial(rank_above, name=name, rival=self.baseline))
-            rank = _average_over_judges(lists[row], partial(_rank_system, name=name, canaries=self.canaries))
+                win = vote_majority(means[row, name], jury=has_jury)
+            if self.baseline not in (None, name):
+                measure = partial(rank_above, name=name, rival=self.baseline)
+                above = _average_over_judges(lists[row], measure)
+            measure = partial(_rank_system, name=name, canaries=self.canaries)
+            rank = _average_over_judges(lists[row], measure)
             outcomes[row][name] = RowOutcome(win, rank, tuple(reasons), above)
         return outcomes
 
@@ -143,19 +150,19 @@ class Verdicts:
         lists: dict[str, set[int]] = defaultdict(set)
         for judgement in self.lists:
             lists[judgement.judge].add(len(set(judgement.ranks or ())))
-        return {
-            "pairwise": [judge for judge, values in pairs.items() if values == {0.5}],
-            "listwise": [judge for judge, counts in lists.items() if counts == {1}],
-        }
+        judges_of_pairs = [judge for judge, values in pairs.items() if values == {0.5}]
+        judges_of_lists = [judge for judge, counts in lists.items() if counts == {1}]
+        return {"pairwise": judges_of_pairs, "listwise": judges_of_lists}
 
 
 def _rank_system(judgement: Judgement, name: str, canaries: Collection[str]) -> float | None:
     """Rank a system: 1, and 1 more for each one ranked above, half for each tie; canaries are not counted."""
-    if judgement.ranks is None or name not in judgement.order:
+    order, ranks = judgement.order, judgement.ranks
+    if ranks is None or name not in order:
         return None
-    own_rank = judgement.ranks[judgement.order.index(name)]
+    own_rank = ranks[order.index(name)]
     rank = 1.0
-    for rival, rival_rank in zip(judgement.order, judgement.ranks, strict=True):
+    for rival, rival_rank in zip(order, ranks, strict=True):
         if rival != name and rival not in canaries:
             rank += (1 + compute_sign(own_rank - rival_rank)) / 2
     return rank
@@ -167,10 +174,11 @@ def rank_above(judgement: Judgement, name: str, rival: str) -> float | None:
     >>> rank_above(Judgement("r", "j", "pairwise", ("a", "b"), (1.0, 2.0)), "b", "a")
     0.0
     """
-    if judgement.ranks is None or name not in judgement.order or rival not in judgement.order:
+    order, ranks = judgement.order, judgement.ranks
+    if ranks is None or name not in order or rival not in order:
         return None
-    own_rank = judgement.ranks[judgement.order.index(name)]
-    rival_rank = judgement.ranks[judgement.order.index(rival)]
+    own_rank = ranks[order.index(name)]
+    rival_rank = ranks[order.index(rival)]
     return (1 + compute_sign(rival_rank - own_rank)) / 2
 
 
@@ -194,8 +202,7 @@ def vote_majority(means: Sequence[float], *, jury: bool) -> float:
 
 def sort_verdicts(judgements: Iterable[Judgement], baseline: str | None, canaries: Collection[str] = ()) -> Verdicts:
     """Bring the judgements of each pair and list together."""
-    # By row, system and judge, and by whether the system's answer was shown first: the verdict with its odds.
-    votes: dict[tuple[str, str, str], dict[bool, tuple[float, float | None]]] = defaultdict(dict)
+    votes: dict[tuple[str, str, str], ByOrder] = defaultdict(dict)
     lists: list[Judgement] = []
     reasons: dict[tuple[str, str], list[str]] = {}
     judges: dict[Design, set[str]] = {design: set() for design in DESIGNS}
@@ -288,7 +295,8 @@ class RowClusters:
 
     def look_up(self, rows: Sequence[str]) -> tuple[list[int], list[str]]:
         """Return the questions and the roles of rows by their ids."""
-        return [self.questions[row] for row in rows], [self.roles[row] for row in rows]
+        questions = [self.questions[row] for row in rows]
+        return questions, [self.roles[row] for row in rows]
 
     def estimate(self, values: Iterable[tuple[str, float]], bounds: Ends = SHARE) -> Interval | None:
         """Estimate the mean of values with their row ids, several a row; see `estimate_interval`."""
@@ -333,6 +341,11 @@ class Tally(RowClusters):
             lengths[name] = {row: len(text) for row, text in texts.items()}
         return lengths
 
+    def select_lengths(self, name: str | None, rows: Iterable[str]) -> list[int]:
+        """Return the characters of a system's answers to some rows."""
+        lengths = self.lengths[name or ""]
+        return [lengths[row] for row in rows]
+
     def values(self, name: str, field: Field) -> dict[str, float]:
         """Return one field of a system's outcomes by row id, in the comparison's order; no wins that are `withheld`."""
         values: dict[str, float] = {}
@@ -357,8 +370,8 @@ class Tally(RowClusters):
             values: By row id.
             bounds: The lowest and the highest value that there can be.
         """
-        by_role: dict[str, list[tuple[str, float]]] = defaultdict(list)
-        by_category: dict[str, list[tuple[str, float]]] = defaultdict(list)
+        by_role: dict[str, RowValues] = defaultdict(list)
+        by_category: dict[str, RowValues] = defaultdict(list)
         for row in self.comparison.rows:
             if row.id in values:
                 item = (row.id, values[row.id])
@@ -384,4 +397,5 @@ class Tally(RowClusters):
         judges = {pair.judge for pair in self.verdicts.pairs}
         if judges == set(self.verdicts.undecided["pairwise"]):
             return frozenset(agreement)
-        return frozenset(name for name, pairs in agreement.items() if sum(pairs) < LEAST_AGREEMENT * len(pairs))
+        names = [name for name, pairs in agreement.items() if sum(pairs) < LEAST_AGREEMENT * len(pairs)]
+        return frozenset(names)

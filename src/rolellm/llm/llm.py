@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import SettingsError, require
-from rolellm.core.settings import Advanced, Field, settings
+from rolellm.core.settings import Advanced, Field, settings, suggest_keywords
 from rolellm.llm.model import Limits, Model, Request, RunOptions
 from rolellm.llm.settings import LLMSettings, MakeScripted, ModelSettings, describe_model, find_key, load_settings
 
@@ -101,6 +101,7 @@ class LLM:
 
     options: RunOptions
 
+    @suggest_keywords(LLMSettings, ModelSettings)
     def __init__(
         self,
         *,
@@ -141,6 +142,8 @@ class LLM:
         if isinstance(source, LLM):
             source._scripted = source._scripted or scripted
             return source
+        if isinstance(source, str) and source.startswith(("http://", "https://")):
+            raise SettingsError(f"a server needs the model's name; give rolellm.LLM(base_url={source!r}, model=…)")
         if isinstance(source, str | Path | Mapping):
             source = load_settings(source)
         if isinstance(source, LLMSettings):

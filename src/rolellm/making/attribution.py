@@ -11,7 +11,7 @@ import functools
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any, ClassVar, Final, NamedTuple
@@ -41,11 +41,11 @@ from rolellm.llm.tokens import TokenCounter
 from rolellm.models.prompts.render import load_template
 from rolellm.runs import Plan, Round, Step
 
-# A passage: the most numbers in it, the most tokens of its own text and of what comes before, and how many characters
-# of the beginning and the end of long narration and speech are shown (our choice: what a small model keeps apart).
+# A passage: the quotations and tokens at which it ends, the paragraphs before it that are shown, too, and how many
+# characters of the beginning and the end of long narration and speech are shown: what a small model keeps apart.
 _MOST_ASKED: Final = 10
 _TOKENS: Final = 500
-_CONTEXT_TOKENS: Final = 120
+_CONTEXT: Final = 2
 _SHOWN: Final[Mapping[Language, tuple[int, int]]] = {"en": (160, 160), "zh": (40, 40)}
 #: Greedy: there is one answer.
 _SAMPLING: Final = Sampling(temperature=0, top_p=1, max_tokens=400)
@@ -70,75 +70,75 @@ OUTCOMES: Final = ("answered", "nobody", "refused", "missing")
 
 
 def split_passages(reading: ScriptReading, counter: TokenCounter) -> list[Passage]:
-    """Split a novel into passages, in order; what is far from any quotation is in none.
+    """Split a novel into passages of whole paragraphs, in order; stretches without any quotation are in none.
 
     Args:
         reading: The novel.
         counter: Counts tokens.
     """
     turns, language = reading.found, reading.hints.language
-    starts = [paragraph.start for paragraph in read_paragraphs(reading.source.text)]
-    paragraphs = [bisect_right(starts, turn.start) for turn in turns]
     excerpts = [_shorten(turn.content, language) for turn in turns]
-    sizes = [counter.count(excerpt) for excerpt in excerpts]
-    separator = " " if language == "en" else ""
+    paragraphs = _group_paragraphs(reading, excerpts, counter)
     passages: list[Passage] = []
-    for low, high in _find_stretches(turns, paragraphs, sizes):
-        first = _find_context(turns, sizes, low)
-        numbered: list[list[int]] = []
-        lines: list[str] = []
-        for index in range(first, high):
-            is_new_paragraph = index == first or paragraphs[index] != paragraphs[index - 1]
-            piece = excerpts[index]
-            if turns[index].kind == "speech":
-                piece = f"“{piece}”"
-                is_same_number = language == "en" and numbered and paragraphs[numbered[-1][0]] == paragraphs[index]
-                if index >= low and is_same_number:
-                    numbered[-1].append(index)
-                elif index >= low:
-                    numbered.append([index])
-                    piece = f"[{len(numbered)}] {piece}"
-            if is_new_paragraph:
-                lines.append(piece)
-            else:
-                lines[-1] += separator + piece
-        passages.append(Passage("\n".join(lines), tuple(map(tuple, numbered))))
+    context: list[list[int]] = []
+    window: list[list[int]] = []
+    size = count = 0
+    for paragraph in [*paragraphs, []]:
+        is_new_scene = bool(window and paragraph) and turns[paragraph[0]].scene != turns[window[-1][-1]].scene
+        if window and (not paragraph or is_new_scene or count >= _MOST_ASKED or size > _TOKENS):
+            if count:
+                passages.append(_make_passage(context, window, turns, excerpts, language))
+            context = [] if is_new_scene else window[-_CONTEXT:]
+            window, size, count = [], 0, 0
+        window.append(paragraph)
+        size += sum(counter.count(excerpts[index]) for index in paragraph)
+        count += sum(turns[index].kind == "speech" for index in paragraph)
     return passages
 
 
-def _find_context(turns: Sequence[ScriptTurn], sizes: Sequence[int], low: int) -> int:
-    """Find the first of the turns right before a passage that are shown with it."""
-    first, room = low, _CONTEXT_TOKENS
-    for index in reversed(range(low)):
-        room -= sizes[index]
-        if turns[index].scene != turns[low].scene or room <= 0:
-            break
-        first = index
-    return first
+def _group_paragraphs(reading: ScriptReading, excerpts: Sequence[str], counter: TokenCounter) -> list[list[int]]:
+    """Group the turns of a novel by paragraph; a paragraph may be a whole book, so a long one is cut."""
+    starts = [paragraph.start for paragraph in read_paragraphs(reading.source.text)]
+    groups: list[list[int]] = []
+    last, size = -1, 0
+    for index, turn in enumerate(reading.found):
+        number = bisect_right(starts, turn.start)
+        if number != last or size > _TOKENS:
+            groups.append([])
+            size = 0
+        last = number
+        groups[-1].append(index)
+        size += counter.count(excerpts[index])
+    return groups
 
 
-def _find_stretches(
-    turns: Sequence[ScriptTurn], paragraphs: Sequence[int], sizes: Sequence[int]
-) -> Iterator[tuple[int, int]]:
-    """Yield where passages begin and end among the turns: with whole paragraphs, if those are not too long."""
-    low, count, size = 0, 0, 0
-    for index, turn in enumerate(turns):
-        is_full = count >= _MOST_ASKED or size > _TOKENS
-        is_within = paragraphs[index] == paragraphs[index - 1] and size <= 2 * _TOKENS
-        can_break = turn.kind != "direction" and not is_within
-        is_new_scene = turn.scene != turns[low].scene
-        if index > low and (is_new_scene or (is_full and can_break)):
-            if count:
-                yield low, index
-            low, count, size = index, 0, 0
-        if turn.kind == "speech" and not count:
-            # What leads up to it is context.
-            low = max(low, index - 4)
-            size = sum(sizes[low:index])
-        count += turn.kind == "speech"
-        size += sizes[index]
-    if count:
-        yield low, len(turns)
+def _make_passage(
+    context: Sequence[Sequence[int]],
+    window: Sequence[Sequence[int]],
+    turns: Sequence[ScriptTurn],
+    excerpts: Sequence[str],
+    language: Language,
+) -> Passage:
+    numbered: list[list[int]] = []
+    lines: list[str] = []
+    for position, paragraph in enumerate([*context, *window]):
+        pieces: list[str] = []
+        is_numbered = False
+        for index in paragraph:
+            piece = excerpts[index]
+            if turns[index].kind == "speech":
+                piece = f"“{piece}”"
+                # In English, a paragraph has one speaker.
+                if position >= len(context) and is_numbered and language == "en":
+                    numbered[-1].append(index)
+                elif position >= len(context):
+                    numbered.append([index])
+                    piece = f"[{len(numbered)}] {piece}"
+                    is_numbered = True
+            pieces.append(piece)
+        separator = " " if language == "en" else ""
+        lines.append(separator.join(pieces))
+    return Passage("\n".join(lines), tuple(map(tuple, numbered)))
 
 
 def _shorten(text: str, language: Language) -> str:

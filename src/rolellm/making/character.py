@@ -40,7 +40,7 @@ from rolellm.core.folders import use_working_folder
 from rolellm.core.records import Language, Profile
 from rolellm.core.result import Result
 from rolellm.core.sanitize import label
-from rolellm.core.settings import dump
+from rolellm.core.settings import dump, suggest_keywords
 from rolellm.core.table import Table
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench.release import Release, iter_rows, list_splits
@@ -79,6 +79,7 @@ class Character(Profile, Result):
     folder: Path | None = None
 
     @classmethod
+    @suggest_keywords()
     def from_script(
         cls,
         path: str | Path,
@@ -87,6 +88,7 @@ class Character(Profile, Result):
         aliases: Sequence[str] = (),
         format: Format | None = None,
         language: Language | None = None,
+        encoding: str | None = None,
         columns: Mapping[str, str] | None = None,
         llm: Any = None,
         out: str | Path | None = None,
@@ -99,6 +101,7 @@ class Character(Profile, Result):
             aliases: Other names that the script has for it.
             format: The script's format; detected by default.
             language: ``en`` or ``zh``; detected by default.
+            encoding: Text encoding, such as gb18030; detected by default.
             columns: Of a table, by what they hold, such as ``{"speaker": "name", "text": "line"}``.
             llm: The model that finds who speaks a novel's quotations: a settings file, ``rolellm.LLM(…)``, or a model.
             out: The folder that keeps the model's replies; by default a temporary one.
@@ -109,7 +112,7 @@ class Character(Profile, Result):
         if Path(path).suffix == ".jsonl" and not columns:
             return cls._wrap_profile(start_sheet(path, role, language=language, aliases=aliases), None)
         role_names = clean_names(role, aliases)
-        reading = read_script(path, role_names, format=format, language=language, columns=columns)
+        reading = read_script(path, role_names, format=format, language=language, encoding=encoding, columns=columns)
         if llm is None:
             parsed = select_role(role_names, reading)
         else:
@@ -125,6 +128,7 @@ class Character(Profile, Result):
         return cls._wrap_profile(sheet, None, made={"source": {"file": Path(path).name, "sha256": hash_file(path)}})
 
     @classmethod
+    @suggest_keywords()
     def from_card(cls, path: str | Path, *, role: str | None = None, language: Language | None = None) -> Character:
         """Read a character card: V1, V2 or V3; JSON, PNG or CHARX.
 
@@ -159,6 +163,7 @@ class Character(Profile, Result):
         values = {item.name: getattr(sheet, item.name) for item in fields(Profile)}
         return cls(**{**values, **changed}, folder=folder)
 
+    @suggest_keywords(BuildSettings)
     def build(self, llm: Any = None, *, overwrite: bool = False, **settings: Any) -> Character:
         """Stage 1: describe the character in the second person, and pick its catchphrases.
 
@@ -178,6 +183,7 @@ class Character(Profile, Result):
         _warn(*run.summary["notes"])
         return self._wrap_profile(run.result, folder)
 
+    @suggest_keywords(InstructSettings)
     def instruct(self, llm: Any, *, out: str | Path | None = None, **settings: Any) -> Character:
         """Stage 2, Context-Instruct: make role-specific questions with answers, and filter them.
 
@@ -195,6 +201,7 @@ class Character(Profile, Result):
         _warn(run.result.shortfall)
         return self
 
+    @suggest_keywords(RespondSettings)
     def respond(
         self, llm: Any, instructions: Any, *, out: str | Path | None = None, limit: int | None = None, **settings: Any
     ) -> Character:
@@ -221,6 +228,7 @@ class Character(Profile, Result):
             _warn(f"{run.failed:,} replies are missing; {run.folder / FAILED} says why")
         return self
 
+    @suggest_keywords(SplitRule)
     def to_dataset(self, **rule: Any) -> DatasetDict:
         """Return the character's rows, general and role-specific, with the columns of RoleBench.
 
@@ -248,12 +256,14 @@ class Character(Profile, Result):
                 splits[split] = Dataset.from_list(rows, features=features)
         return splits
 
-    def to_card(self, path: str | Path, **options: Any) -> Path:
+    @suggest_keywords()
+    def to_card(self, path: str | Path, *, image: str | Path | None = None, overwrite: bool = False) -> Path:
         """Write the character as a card V3.
 
         Args:
             path: The file, ``.json``, ``.png`` or ``.charx``.
-            options: ``picture`` and ``overwrite``, see `rolellm.characters.folder.export_card`.
+            image: A PNG to put the card into; by default the one it came in, or a plain one.
+            overwrite: Replace a file that is there.
 
         Returns:
             The file's path.
@@ -261,9 +271,11 @@ class Character(Profile, Result):
         Warns:
             RoleLLMWarning: For what the card lacks, such as lines that found no room.
         """
-        _warn(*export_card(self._ensure_folder(), path, **options).warnings)
+        written = export_card(self._ensure_folder(), path, picture=image, overwrite=overwrite)
+        _warn(*written.warnings)
         return Path(path)
 
+    @suggest_keywords()
     def save(self, folder: str | Path, *, overwrite: bool = False) -> Character:
         """Copy the character's folder, runs and journals included; from then on the character lives in the copy.
 

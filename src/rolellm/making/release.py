@@ -8,11 +8,10 @@ import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from rolellm.characters.folder import is_outdated, open_character
 from rolellm.characters.roles import find_part
-from rolellm.characters.scripts.parse import detect_spoken_language
 from rolellm.characters.scripts.turns import write_turns
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.files import fill_folder, write_json
@@ -310,7 +309,7 @@ class _Draft:
         # A role's question that is a general instruction as well must not be on both sides.
         held_out = select_held_out_questions(self.rule, general) | select_held_out_questions(self.rule, own - general)
         rows = [row for role in roles for row in _iterate_rows(role)]
-        is_test = [fold(row.question) in held_out for row in rows]
+        is_test = [fold(row.line["question"]) in held_out for row in rows]
         self._write_split(folder, rows, is_test)
         self.configs.append(INSTRUCTION_CONFIGS[language])
 
@@ -321,7 +320,7 @@ class _Draft:
         held_out = select_held_out_roles(self.rule, [role.role for role in candidates])
         if held_out:
             rows = [row for role in candidates for row in _iterate_rows(role)]
-            is_test = [row.role in held_out for row in rows]
+            is_test = [row.line["role"] in held_out for row in rows]
             self._write_split("rolebench-eng/role-generalization", rows, is_test)
             self.held_out = sorted(held_out)
             self.configs.append("role-generalization-eng")
@@ -375,13 +374,6 @@ class _Draft:
                 self.gaps.append(f"no description of {role.role}; `rolellm role build` makes one")
             if character.script:
                 scripts[role.role] = character.script
-            own_lines = [turn.content for turn in character.turns if character.owns(turn)]
-            spoken = detect_spoken_language(" ".join(own_lines))
-            if spoken not in ("en", "zh", None):
-                self.gaps.append(
-                    f"{role.role} seems to speak {spoken!r}; releases are in English or Chinese, and this role is "
-                    f"among the {FOLDERS[language]} ones"
-                )
             if character.turns:
                 name = f"{folder}/{folder}-{make_safe_name(role.role)}.jsonl"
                 path = self.root / name
@@ -421,9 +413,10 @@ class _Draft:
             for row, is_held_out in zip(rows, is_test, strict=True):
                 if row.subset != subset:
                     continue
-                split_rows["test" if is_held_out else "train"].append(row.to_line())
+                split_rows["test" if is_held_out else "train"].append(row.line)
                 if is_held_out and row.baseline is not None:
-                    split_rows["rolegpt_baseline"].append(row.to_baseline_line())
+                    names = {name: row.line[name] for name in ("role", "question")}
+                    split_rows["rolegpt_baseline"].append({**names, "generated": [row.baseline]})
             for name, values in split_rows.items():
                 if values:
                     self._write(f"{folder}/{subset}/{name}.jsonl", values)
@@ -434,33 +427,19 @@ class _Draft:
         self.rows[name] = write_jsonl(self.root / name, rows)
 
 
-@dataclass(frozen=True, slots=True)
-class _ReleaseRow:
+class _ReleaseRow(NamedTuple):
     """A row of a data file, and RoleGPT's reply to its question where there is one."""
 
-    role: str
-    question: str
     subset: str
-    generated: tuple[str, ...]
-    type: str | None = None
-    baseline: str | None = None
-
-    def to_line(self) -> dict[str, Any]:
-        """Return its line in a data file."""
-        line: dict[str, Any] = {"role": self.role, "question": self.question, "generated": list(self.generated)}
-        if self.type is not None:
-            line["type"] = [self.type]
-        return line
-
-    def to_baseline_line(self) -> dict[str, Any]:
-        """Return RoleGPT's line."""
-        return {"role": self.role, "question": self.question, "generated": [self.baseline]}
+    line: dict[str, Any]
+    baseline: str | None
 
 
 def _iterate_rows(role: RoleData) -> Iterator[_ReleaseRow]:
     for item in role.general:
         if item.generated:
-            yield _ReleaseRow(role.role, item.question, "general", item.generated, None, item.rolegpt)
+            line = {"role": role.role, "question": item.question, "generated": list(item.generated)}
+            yield _ReleaseRow("general", line, item.rolegpt)
     for pair in role.questions:
-        baseline = role.baselines.get(fold(pair.question))
-        yield _ReleaseRow(role.role, pair.question, "role_specific", (pair.answer,), pair.type, baseline)
+        line = {"role": role.role, "question": pair.question, "generated": [pair.answer], "type": [pair.type]}
+        yield _ReleaseRow("role_specific", line, role.baselines.get(fold(pair.question)))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, ClassVar, Final, get_args
 
@@ -31,83 +31,10 @@ from rolellm.making.instruct.segments import QuestionType
 from rolellm.making.settings import RespondSettings
 from rolellm.runs import Plan, Records, Round, Step
 
-_INSTRUCTIONS: Final = ("instruction", "question", "prompt", "query", "definition", "problem", "input")
-_INPUTS: Final = ("input", "inputs", "context")
-_TARGETS: Final = ("target", "targets", "output", "outputs", "response", "answer", "answers", "completion", "solution")
-_TALKS: Final = ("messages", "conversations", "conversation", "items")
-_SIDES: Final = {"user": 0, "human": 0, "prompter": 0, "assistant": 1, "gpt": 1, "chatgpt": 1, "bot": 1}
-
-
-@dataclass(frozen=True, slots=True)
-class Columns:
-    """The columns of the instruction and its answer.
-
-    Attributes:
-        instruction: The instruction's column; of conversations, their column.
-        target: The answer's column; ``None`` with conversations, and where there are no answers.
-        input: A column of what the instruction is about, which is put below it; blank in many rows.
-    """
-
-    instruction: str
-    target: str | None
-    input: str | None = None
-
-
-def detect_columns(names: Iterable[str]) -> Columns | None:
-    """Find the columns of instruction and answer by their usual names; ``None`` without an instruction."""
-    by_name = {name.casefold(): name for name in reversed([*names])}
-    talk = _pick_first(by_name, _TALKS)
-    if talk is not None:
-        return Columns(talk, None)
-    column = _pick_first(by_name, _INSTRUCTIONS)
-    if column is None:
-        return None
-    inputs = [name for name in _INPUTS if by_name.get(name) != column]
-    return Columns(column, _pick_first(by_name, _TARGETS), _pick_first(by_name, inputs))
-
-
-def _pick_first(by_name: Mapping[str, str], candidates: Sequence[str]) -> str | None:
-    return next((by_name[name] for name in candidates if name in by_name), None)
-
-
-def read_pair(row: Mapping[str, Any], columns: Columns) -> tuple[str, str]:
-    """Read a row's instruction, with its input, and the answer; an empty text where there is none."""
-    if columns.instruction.casefold() in _TALKS:
-        return _read_talk(row.get(columns.instruction))
-    question = _read_text(row.get(columns.instruction))
-    answer = _read_text(row.get(columns.target)) if columns.target else ""
-    about = _read_text(row.get(columns.input)) if columns.input else ""
-    if question and about:
-        question = f"{question}\n{about}"
-    return question, answer
-
-
-def _read_text(value: Any) -> str:
-    if isinstance(value, list) and value:
-        # Several answers; the first is as good as any.
-        value = value[0]
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return ""
-    return str(value).strip()
-
-
-def _read_talk(value: Any) -> tuple[str, str]:
-    """Read a conversation's first question and the answer to it; one that opens otherwise has neither."""
-    items = value if isinstance(value, list) else []
-    if not all(isinstance(item, Mapping) for item in items):
-        return "", ""
-    names = [str(item.get("role", item.get("from", ""))) for item in items]
-    speakers = [_SIDES.get(name.casefold()) for name in names]
-    # Whatever comes before the first turn of either side is a system message.
-    first = next((index for index, speaker in enumerate(speakers) if speaker is not None), 0)
-    if speakers[first : first + 2] != [0, 1]:
-        return "", ""
-    question, answer = items[first : first + 2]
-    return _read_turn(question), _read_turn(answer)
-
-
-def _read_turn(turn: Mapping[str, Any]) -> str:
-    return _read_text(turn.get("content", turn.get("value")))
+#: Usual names of the columns of an instruction, of what it is about, and of its answer.
+_INSTRUCTIONS: Final = ("instruction", "question", "prompt", "query")
+_INPUTS: Final = ("input", "context")
+_TARGETS: Final = ("target", "output", "response", "answer", "completion")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,20 +75,21 @@ def read_instructions(instructions: Any, character: Profile, limit: int | None =
     Raises:
         DataError: When the file does not exist, or has a row without an instruction; names file and line.
     """
-    path = Path(instructions) if isinstance(instructions, str | Path) else None
-    if path == Path(SAMPLE) and not path.exists():
-        path = sample_folder() / f"instructions-{FOLDERS[character.language]}" / "instructions-general.jsonl"
     rows: Iterable[tuple[int, Mapping[str, Any]]]
-    if path is None:
+    path = None
+    if not isinstance(instructions, str | Path):
         listed = [{"instruction": item} if isinstance(item, str) else _make_plain(item) for item in instructions]
         rows, source = enumerate(listed, start=1), {"file": None, "sha256": hash_json(listed)}
-    elif path.is_file():
-        rows, source = read_rows(path), {"file": path.name, "sha256": hash_file(path)}
     else:
-        raise DataError(
-            f"no such file; `{SAMPLE}` takes the embedded ones, and Python takes a list of texts or a Dataset, too",
-            path=path,
-        )
+        path = Path(instructions)
+        if path == Path(SAMPLE) and not path.exists():
+            path = sample_folder() / f"instructions-{FOLDERS[character.language]}" / "instructions-general.jsonl"
+        if not path.is_file():
+            raise DataError(
+                f"no such file; `{SAMPLE}` takes the embedded ones, and Python takes a list of texts or a Dataset, too",
+                path=path,
+            )
+        rows, source = read_rows(path), {"file": path.name, "sha256": hash_file(path)}
     questions: list[Instruction] = []
     for number, row in rows:
         try:
@@ -184,27 +112,42 @@ def _read_row(row: Mapping[str, Any], role: str) -> Instruction:
     Raises:
         DataError: For a row without an instruction, of another role, or with what no file can hold.
     """
-    columns = detect_columns(map(str, row))
-    if columns is None:
-        keys = ", ".join(map(str, row)) or "none"
+    plain = _make_plain(row)
+    names = {name.casefold(): name for name in plain}
+    column = _pick_column(names, _INSTRUCTIONS)
+    if column is None:
+        keys = ", ".join(plain) or "none"
         raise DataError(f"expected a text `instruction` or `question` (keys: {keys})")
-    if row.get("role") not in (None, role):
+    if plain.get("role") not in (None, role):
         raise DataError(
-            f"this line is for {row['role']!r:.60}, and the profile is {role!r}; keep only the lines of one role"
+            f"this line is for {plain['role']!r:.60}, and the profile is {role!r}; keep only the lines of one role"
         )
-    if row.get("role") is not None or row.get("type") in get_args(QuestionType):
-        # A question of Context-Instruct: its answer is in the role's own words.
-        columns = replace(columns, target="target" if "target" in row else None)
-    question, target = read_pair(row, columns)
+    question = _read_text(plain[column])
     if not question:
-        raise DataError(f"expected a text `{columns.instruction}`, found {row[columns.instruction]!r:.60}")
+        raise DataError(f"expected a text `{column}`, found {plain[column]!r:.60}")
     # All of the row goes into the replies' file, which is written when they are paid for.
-    problem = find_surrogate(json.dumps(row, ensure_ascii=False, default=str))
+    problem = find_surrogate(json.dumps(plain, ensure_ascii=False))
     if problem:
         raise DataError(problem)
-    used = (*asdict(columns).values(), "target", "role")
-    fields = {name: value for name, value in _make_plain(row).items() if name not in used}
+    input_column = _pick_column(names, _INPUTS)
+    if input_column is not None:
+        question = f"{question}\n{_read_text(plain[input_column])}".rstrip()
+    target_column = _pick_column(names, _TARGETS)
+    if plain.get("role") is not None or plain.get("type") in get_args(QuestionType):
+        # A question of Context-Instruct: its answer is in the role's own words.
+        target_column = _pick_column(names, ("target",))
+    target = _read_text(plain[target_column]) if target_column else ""
+    used = (column, input_column, target_column, "role")
+    fields = {name: value for name, value in plain.items() if name not in used}
     return Instruction(question, target or None, fields)
+
+
+def _pick_column(names: Mapping[str, str], candidates: Sequence[str]) -> str | None:
+    return next((names[name] for name in candidates if name in names), None)
+
+
+def _read_text(value: Any) -> str:
+    return value.strip() if isinstance(value, str) else ""
 
 
 def _make_plain(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -18,6 +18,7 @@ import numpy as np
 import torch
 
 from rolellm.core.errors import ModelError
+from rolellm.core.settings import suggest_keywords
 from rolellm.models.families import explain_not_shared
 from rolellm.models.prefix_tree import Index, fold_rows
 from rolellm.models.tree_attention import Attention, TreeMask, attend_tree
@@ -29,6 +30,7 @@ _BLOCK: Final = 128
 _PER_TOKEN: Final = ("log_probs", "entropy", "log_sum_sq_probs", "mean_logits", "is_top1")
 
 
+@suggest_keywords()
 def share_prefixes(model: Any, *, attention: Attention = "auto") -> PrefixSharing:
     """Compute what the rows of a batch begin with in common once, in every training and scoring pass of a model.
 

@@ -33,7 +33,7 @@ from rolellm.characters.scripts.turns import write_turns
 from rolellm.characters.settings import PromptSettings
 from rolellm.core.errors import EndpointError, ModelError, RoleLLMWarning, SettingsError
 from rolellm.core.records import Turn
-from rolellm.core.settings import read
+from rolellm.core.settings import read, suggest_keywords
 from rolellm.core.text import format_count, replace_surrogates
 from rolellm.llm.llm import LLM
 from rolellm.llm.local import LocalChat
@@ -117,6 +117,7 @@ class RolePlayer:
         MissingExtraError: Without the packages that the model needs.
     """
 
+    @suggest_keywords(PlaySettings)
     def __init__(self, model: Any, character: Any, *, adapter: str | None = None, **options: Any) -> None:
         self.settings = read(PlaySettings, options)
         self._play(find_part(character))

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import zip_longest
 from typing import Any, Final
 
 from rolellm.checks.character_tests import SIGNED, TestsResult
@@ -93,13 +94,15 @@ def lay_out_tests(results: TestsResult) -> Block:
     blocks = []
     for assertion in results.sorted_assertions:
         cards = []
-        for trial in sorted(assertion.trials, key=lambda trial: not (trial.problem or trial.ended)):
+        for trial in sorted(assertion.trials, key=lambda trial: trial not in assertion.failures):
             texts = []
-            for number, message in enumerate(trial.messages):
-                texts.append(("user", message))
-                texts += [(results.role, reply) for reply in trial.replies[number : number + 1]]
-            facts = [("fails", trial.problem)] if trial.problem else []
-            facts += [("unscored", trial.ended)] if trial.ended else []
+            for message, reply in zip_longest(trial.messages, trial.replies, fillvalue=""):
+                texts += [("user", message), (results.role, reply)]
+            facts = []
+            if trial.problem:
+                facts.append(("fails", trial.problem))
+            if trial.ended:
+                facts.append(("unscored", trial.ended))
             cards.append(Card("", "", texts, results.language, facts))
         flaky = ", flaky" if assertion.flaky else ""
         title = f"{assertion.name} {SIGNED[assertion.verdict]}{flaky}"
@@ -114,8 +117,8 @@ def lay_out_tests(results: TestsResult) -> Block:
 
 def name_safety_models(run: Run[Any]) -> str:
     """Name the two models of a check of safety."""
-    tuned, base = (model["name"] for model in run.manifest["models"]["endpoints"])
-    return f"{tuned} against {base}"
+    tuned, base = run.manifest["models"]["endpoints"]
+    return f"{tuned['name']} against {base['name']}"
 
 
 def lay_out_safety(result: SafetyResult, title: str, number: int = 1) -> Block:
@@ -150,9 +153,11 @@ def _list_lapses(result: SafetyResult) -> Iterator[Card]:
                 continue
             reply = pair.after
             where = f", as {reply.role}" if reply.role else ""
-            texts = [("base", pair.before.reply or _WITHHELD), ("tuned", reply.reply or _WITHHELD)]
+            texts = [("base", pair.before.reply), ("tuned", reply.reply)]
+            replies = [(model, text or _WITHHELD) for model, text in texts]
             title = f"✗ {measure.lapse} by {decider}{where}"
-            by_prompt.setdefault(reply.prompt, Card(title, reply.prompt, texts, reply.language))
+            card = Card(title, reply.prompt, replies, reply.language)
+            by_prompt.setdefault(reply.prompt, card)
         yield from list(by_prompt.values())[:_EXAMPLES]
 
 
@@ -207,10 +212,12 @@ def _describe_pairs(role: Mapping[str, Any]) -> list[Card]:
         source = pair["source"]
         if pair["start"] >= 0:
             source += f", characters {pair['start']:,}–{pair['end']:,}"
-        lines = "\n".join(f"{number or ''} {line}".strip() for number, line in pair["lines"])
-        facts = [("Why", pair["reason"])] if pair["reason"] is not None else []
-        facts += [("Confidence", pair["confidence"]), ("Prompt", pair["prompt"][:16]), ("Model", pair["model"])]
+        lines = [f"{number or ''} {line}".strip() for number, line in pair["lines"]]
+        facts = [("Confidence", pair["confidence"])]
+        if pair["reason"] is not None:
+            facts.append(("Why", pair["reason"]))
+        facts.append(("Receipt", f"prompt {pair['prompt'][:16]}, model {pair['model']}"))
         title = f"{status} · {pair['type'].replace('_', '-')}"
-        texts = [("", pair["answer"]), (f"Made from {source}", lines)]
+        texts = [("", pair["answer"]), (f"Made from {source}", "\n".join(lines))]
         cards.append(Card(title, pair["question"], texts, role["language"], facts))
     return cards

@@ -14,20 +14,19 @@ from typing import Any, cast
 from rolellm.checks.drift import MeasureDrift, read_drift
 from rolellm.checks.safety import CheckSafety, read_safety
 from rolellm.core.errors import DataError, PredictionError, SettingsError
-from rolellm.core.jsonl import read_json
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Row
 from rolellm.core.result import Result
-from rolellm.core.settings import read
+from rolellm.core.settings import read, suggest_keywords
 from rolellm.core.table import Table, write_tables
-from rolellm.core.text import make_safe_name
+from rolellm.core.text import join_names, make_safe_name
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.judging.records import RESULT, JudgeRun, read_run
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.verdicts import sort_verdicts
 from rolellm.reporting.blocks import Block, lay_out_drift, lay_out_safety, name_safety_models
-from rolellm.reporting.findings import Answer
+from rolellm.reporting.findings import THIS, Answer
 from rolellm.reporting.page import PageContent, write_page
 from rolellm.reporting.questions import QuestionSet
 from rolellm.reporting.section import Section
@@ -53,16 +52,14 @@ class ReportSources:
         scored: System to its score report; a section together.
         drifts: Finished runs of ``rolellm check drift``.
         checks: Finished runs of ``rolellm check safety``.
-        recipe: How a model was trained, shown as it is.
         own: Rows of one's own that the predictions answer, instead of a config's.
     """
 
-    judged: Sequence[JudgeRun] = ()
-    predictions: Mapping[str, Sequence[Path]] = field(default_factory=dict)
-    scored: Mapping[str, ScoreReport] = field(default_factory=dict)
-    drifts: Sequence[Run[Any]] = ()
-    checks: Sequence[Run[Any]] = ()
-    recipe: Mapping[str, Any] = field(default_factory=dict)
+    judged: list[JudgeRun] = field(default_factory=list)
+    predictions: dict[str, list[Path]] = field(default_factory=dict)
+    scored: dict[str, ScoreReport] = field(default_factory=dict)
+    drifts: list[Run[Any]] = field(default_factory=list)
+    checks: list[Run[Any]] = field(default_factory=list)
     own: OwnTurns | None = None
 
 
@@ -84,8 +81,10 @@ class BuiltReport(Result):
 
     def tables(self) -> Sequence[Table]:
         """Return the tables of the checks, and the main one of each section."""
-        tables = [table for block in self.content.blocks for table in block.tables]
-        return [*tables, *(part.name_recipe(part.table) for part in self.content.parts)]
+        tables: list[Table] = []
+        for block in self.content.blocks:
+            tables += block.tables
+        return tables + [part.name_recipe(part.table) for part in self.content.parts]
 
     def remarks(self) -> Sequence[str]:
         """Return which system is better, the findings, and where the tables are."""
@@ -94,22 +93,16 @@ class BuiltReport(Result):
             remarks.append(f"Tables: {self.files[0].parent} ({len(self.files)} files)")
         return remarks
 
-    def notes(self) -> Sequence[str]:
-        """Name the runs that are not valid."""
-        notes = []
-        for part in self.content.parts:
-            if part.judged and not part.judged.valid:
-                problems = "; ".join(part.judged.problems)
-                notes.append(f"warning: {part.title}: the run is not valid: {problems}")
-        return notes
-
     def to_dict(self) -> dict[str, Any]:
         """Return what was reported and written, as one JSON object."""
-        written = {"report": str(self.page), "tables": [str(path) for path in self.files]} if self.page else {}
-        parts = [part.to_dict() for part in self.content.parts]
-        return {**written, "title": self.content.title, "findings": self.content.sentences, "parts": parts}
+        described: dict[str, Any] = {}
+        if self.page:
+            described = {"report": str(self.page), "tables": list(map(str, self.files))}
+        described |= {"title": self.content.title, "findings": self.content.sentences}
+        return described | {"parts": [part.to_dict() for part in self.content.parts]}
 
 
+@suggest_keywords(ReportOptions)
 def report(
     runs: Any,
     out: str | Path = "report.html",
@@ -120,8 +113,8 @@ def report(
 
     Args:
         runs: One of these or a list of them: the folder of a judging run or of ``rolellm check drift`` or ``safety``,
-            predictions (``P.jsonl`` or ``NAME=P.jsonl``, with ``config=``), a `JudgingResult`, a `ScoreReport`, or the
-            run that `rolellm.train` returns, whose manifest is shown. A mapping gives score reports their names.
+            predictions (``P.jsonl`` or ``NAME=P.jsonl``, with ``config=``), a `JudgingResult` or a `ScoreReport`. A
+            mapping gives score reports their names.
         out: The page to write.
         tables: A folder for every table as Markdown, CSV and LaTeX.
         options: Any field of `ReportOptions`.
@@ -131,8 +124,8 @@ def report(
         DataError: For a run or a file that cannot be read.
     """
     chosen = read(ReportOptions, options)
-    sources = collect_sources(list(runs) if isinstance(runs, list | tuple) else [runs])
-    built = build_report(sources, chosen)
+    items = runs if isinstance(runs, list | tuple) else [runs]
+    built = build_report(collect_sources(items), chosen)
     page = write_page(Path(out), built.content)
     files = write_tables(Path(tables), built.named_tables) if tables else ()
     return replace(built, page=page, files=tuple(files))
@@ -145,40 +138,33 @@ def collect_sources(items: Sequence[Any]) -> ReportSources:
         SettingsError: For a kind of result that cannot be reported, two systems of one name, or a run given twice.
         DataError: For a folder that is not a finished run, or that has a damaged file.
     """
-    folders: list[Path] = []
+    sources = ReportSources()
     files: list[str] = []
-    scored: dict[str, ScoreReport] = {}
-    recipe: Mapping[str, Any] = {}
+    folders: list[Path] = []
     for item in items:
         source = item.folder if isinstance(item, JudgingResult) else item
-        if isinstance(source, str | Path):
-            if Path(source).is_dir():
-                folders.append(Path(source))
-            else:
-                files.append(str(source))
-        elif isinstance(item, ScoreReport):
-            scored[f"system {len(scored) + 1}" if len(items) > 1 else "system"] = item
+        if isinstance(item, ScoreReport):
+            sources.scored[f"system {len(sources.scored) + 1}"] = item
         elif isinstance(item, Mapping) and all(isinstance(value, ScoreReport) for value in item.values()):
-            scored |= item
-        elif isinstance(getattr(item, "out", None), str | Path):
-            recipe = read_json(Path(item.out) / "manifest.json")
-        else:
+            sources.scored.update(item)
+        elif not isinstance(source, str | Path):
             kind = type(item).__name__
-            raise SettingsError(
-                f"cannot report a {kind}; give runs, prediction files, score reports or judging results"
-            )
-    if len({folder.resolve() for folder in folders}) < len(folders):
-        raise SettingsError("a run is given twice; name each run once")
-    drifts: list[Run[Any]] = []
-    checks: list[Run[Any]] = []
-    judged: list[JudgeRun] = []
-    for folder in folders:
-        runs = {kind: find_runs(folder, kind) for kind in (MeasureDrift.kind, CheckSafety.kind)}
-        drifts += runs[MeasureDrift.kind]
-        checks += runs[CheckSafety.kind]
-        if not any(runs.values()):
-            judged.append(read_run(folder))
-    return ReportSources(judged, parse_sources(files), scored, drifts, checks, recipe)
+            problem = f"cannot report a {kind}; give runs, prediction files, score reports or judging results"
+            raise SettingsError(problem)
+        elif not Path(source).is_dir():
+            files.append(str(source))
+        elif Path(source).resolve() in folders:
+            raise SettingsError("a run is given twice; name each run once")
+        else:
+            folders.append(Path(source).resolve())
+            drifts = find_runs(source, MeasureDrift.kind)
+            checks = find_runs(source, CheckSafety.kind)
+            sources.drifts.extend(drifts)
+            sources.checks.extend(checks)
+            if not drifts and not checks:
+                sources.judged.append(read_run(Path(source)))
+    sources.predictions.update(parse_sources(files))
+    return sources
 
 
 def build_report(sources: ReportSources, options: ReportOptions | None = None) -> BuiltReport:
@@ -197,71 +183,57 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
         raise SettingsError("nothing to report: name the folder of a judging run, or files of predictions")
     if options.config and sources.judged and not sources.predictions:
         raise SettingsError("a judging run names its own config; --config is for files of predictions")
-    parts: list[Section] = []
-    questions: list[QuestionSet] = []
-    answers: list[Answer] = []
     sections = [_read_judged_part(run, options, sources.own) for run in sources.judged]
     if sources.own and not sections:
         sections.append(_score_own_part(sources.own, sources.predictions, options))
     elif sources.predictions:
         sections.append(_score_part(sources.predictions, options))
-    for part, questions_of_part in sections:
+    parts: list[Section] = []
+    questions: list[QuestionSet] = []
+    answers: list[Answer] = []
+    for part, part_questions in sections:
         parts.append(part)
-        questions.append(questions_of_part)
+        questions.append(part_questions)
         answer = part.evidence.answer()
-        answers.append(replace(answer, failure=questions_of_part.describe_failure(answer.lead)))
+        failure = part_questions.describe_failure(answer.lead)
+        answers.append(replace(answer, failure=failure))
     if sources.scored:
-        config = next(iter(sources.scored.values())).options.config
-        part = Section(_make_title(config or "Answers", None), sources.scored)
+        first, *_ = sources.scored.values()
+        part = Section(_make_title(first.options.config or "Answers"), sources.scored)
         parts.append(part)
         answers.append(part.evidence.answer())
     tables = _name_tables(parts)
     findings = [sentence for part in parts for sentence in part.describe()]
-    recipe = {**sources.recipe}
+    recipe: dict[str, Any] = {}
     blocks: list[Block] = []
     if sources.drifts:
         drift = read_drift(sources.drifts)
         blocks.append(lay_out_drift(drift))
-        tables |= dict(zip(("drift-breaks", "drift"), drift.tables(), strict=True))
-        recipe = recipe or {name: system.recipe for name, system in drift.systems.items()}
+        tables["drift-breaks"], tables["drift"] = drift.tables()
+        for name, system in drift.systems.items():
+            recipe.setdefault(name, system.recipe)
     for number, run in enumerate(sources.checks, start=1):
         safety, title = read_safety(run), name_safety_models(run)
-        blocks.append(lay_out_safety(safety, title, number))
+        block = lay_out_safety(safety, title, number)
+        blocks.append(block)
         recipe[title] = {name: run.manifest[name] for name in ("settings", "play", "guard", "models")}
         findings += safety.remarks()
         if safety.changes:
-            (table,) = blocks[-1].tables
+            (table,) = block.tables
             tables[make_safe_name(table.title)] = table
-    content = PageContent(
-        f"Role-playing, {_name_manner(parts, sources)}",
-        parts,
-        questions,
-        answers,
-        summary=_describe_parts(parts),
-        findings=findings,
-        recipe=recipe,
-        blocks=blocks,
-    )
+    title = join_names([*(part.title for part in parts), *(block.title for block in blocks)])
+    content = PageContent(title, parts, questions, answers, findings=findings, recipe=recipe, blocks=blocks)
     return BuiltReport(content, tables)
-
-
-def _name_manner(parts: Sequence[Section], sources: ReportSources) -> str:
-    if any(part.judged for part in parts):
-        return "judged"
-    if sources.drifts and not parts:
-        return "over many turns"
-    if sources.checks and not parts:
-        return "safety before and after tuning"
-    return "scored"
 
 
 def _name_tables(parts: Sequence[Section]) -> dict[str, Table]:
     """Name the tables of all sections; of several, each name begins with its section's."""
     tables: dict[str, Table] = {}
     for number, part in enumerate(parts, start=1):
-        prefix = f"{number}-{make_safe_name(part.config or 'part')}-" if len(parts) > 1 else ""
-        for name, table in part.tables.items():
-            tables[f"{prefix}{name}"] = part.name_recipe(table)
+        name = make_safe_name(part.config or "part")
+        prefix = f"{number}-{name}-" if len(parts) > 1 else ""
+        for key, table in part.tables.items():
+            tables[f"{prefix}{key}"] = part.name_recipe(table)
     return tables
 
 
@@ -274,38 +246,53 @@ def _read_judged_part(run: JudgeRun, options: ReportOptions, own: OwnTurns | Non
     scoring = _score_options(options, judged.config, judged.split, run.dataset.fingerprint)
     systems = {system.name: system for system in comparison.systems}
     reports: dict[str, ScoreReport] = {}
-    answers: dict[str, Mapping[str, str]] = {}
     for model in judged.models:
-        if model.name not in systems:
-            continue
-        replies = answers[model.name] = comparison.answers[model.name]
+        replies = comparison.answers[model.name] if model.name in systems else {}
         is_reference = own is not None and model.name == comparison.baseline
         if not replies or is_reference:
             continue
-        predictions = Predictions.pair_texts(list(replies), list(replies.values()))
-        report = _score(model.name, comparison.rows, predictions, scoring)
-        fingerprint = {**report.fingerprint, "answers": dict(systems[model.name].source)}
-        reports[model.name] = replace(report, fingerprint=fingerprint)
-    # Other data would have to be downloaded.
+        report = _score(model.name, comparison.rows, _pair_texts(replies), scoring)
+        source = dict(systems[model.name].source)
+        reports[model.name] = replace(report, fingerprint={**report.fingerprint, "answers": source})
+    # Other training rows would have to be downloaded.
     training = load_training_rows(scoring) if judged.config == SAMPLE else None
     title = _make_title(judged.config, run.folder)
     if own is not None:
         training = list(map(asdict, own.trained))
         title = own.name
     reports = _add_floors(reports, comparison.rows, scoring, training)
-    judgements = track_progress(run.judgements(), "reading judgements")
-    verdicts = sort_verdicts(judgements, comparison.baseline, comparison.canaries)
     released = published_for(judged.config, judged.split, comparison.rows)
     part = Section(title, reports, judged, run.recipe, released)
-    questions = QuestionSet(
-        part.title,
-        comparison.rows,
-        answers,
-        outcomes=verdicts.outcomes,
-        rouge=_map_row_scores(reports),
-        kinds={system.name: system.kind for system in comparison.systems},
-    )
-    return part, questions
+    questions = replace(_collect_questions(run), rows=comparison.rows)
+    return part, replace(questions, name=title, rouge=_map_row_scores(reports))
+
+
+def _collect_questions(run: JudgeRun) -> QuestionSet:
+    """Collect the rows of a judging run with all answers and what judges made of them."""
+    comparison = run.comparison
+    judgements = track_progress(run.judgements(), "reading judgements")
+    verdicts = sort_verdicts(judgements, comparison.baseline, comparison.canaries)
+    kinds = {system.name: system.kind for system in comparison.systems}
+    answers = {name: comparison.answers[name] for name in kinds}
+    return QuestionSet("", comparison.rows, answers, verdicts.outcomes, kinds=kinds)
+
+
+def answer_judging(result: JudgingResult) -> list[str]:
+    """Return the sentences that a reader of a judging run came for; none where the judge is not shown to be fit."""
+    evidence = Section("", {}, result).evidence
+    if not evidence.tests:
+        return []
+    answer = evidence.answer()
+    if result.folder is not None:
+        questions = _collect_questions(read_run(result.folder))
+        answer = replace(answer, failure=questions.describe_failure(answer.lead))
+    return answer.sentences
+
+
+def answer_scoring(report: ScoreReport) -> list[str]:
+    """Return the sentence that a reader of one system's scores came for; none without floors."""
+    evidence = Section("", {THIS: report}).evidence
+    return evidence.answer().sentences if evidence.tests else []
 
 
 def _score_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) -> tuple[Section, QuestionSet]:
@@ -321,7 +308,7 @@ def _score_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) -
     predictions: dict[str, Predictions] = {}
     released_replies = {row.id: row.rolegpt for row in rows if row.rolegpt is not None}
     if released_replies and ROLEGPT_NAME not in systems:
-        predictions[ROLEGPT_NAME] = Predictions.pair_texts(list(released_replies), list(released_replies.values()))
+        predictions[ROLEGPT_NAME] = _pair_texts(released_replies)
     for name, paths in systems.items():
         predictions[name] = read_predictions(paths)
     kinds = {ROLEGPT_NAME: "baseline"} if ROLEGPT_NAME in predictions else {}
@@ -332,7 +319,7 @@ def _score_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) -
     scored_ids = [{row_score.id for row_score in reports[name].scores} for name in systems]
     shared_ids = set.intersection(*scored_ids)
     released = published_for(config, split, [row for row in rows if row.id in shared_ids])
-    part = Section(_make_title(config, None), reports, released=released)
+    part = Section(_make_title(config), reports, released=released)
     return part, QuestionSet(part.title, rows, answers, rouge=_map_row_scores(reports), kinds=kinds)
 
 
@@ -352,10 +339,16 @@ def _add_floors(
     reports: Mapping[str, ScoreReport], rows: Sequence[Row], options: ScoreOptions, training: Any
 ) -> dict[str, ScoreReport]:
     """Add floors, baseline and reference to the reports of systems on the same rows."""
-    scored_ids = {row_score.id for report in reports.values() for row_score in report.scores}
+    scored_ids: set[str] = set()
+    for report in reports.values():
+        scored_ids.update(row_score.id for row_score in report.scores)
     training_rows = read_dataset_rows(training) if training else []
     markers = score_markers(rows, scored_ids, options, training_rows)
     return {name: add_scale(report, markers) for name, report in reports.items()}
+
+
+def _pair_texts(replies: Mapping[str, str]) -> Predictions:
+    return Predictions.pair_texts(list(replies), list(replies.values()))
 
 
 def _score(name: str, rows: Sequence[Row], predictions: Predictions, options: ScoreOptions) -> ScoreReport:
@@ -387,25 +380,12 @@ def _map_row_scores(reports: Mapping[str, ScoreReport]) -> dict[str, dict[str, f
     """Return each answer's Rouge-L against its references (not the role-free target)."""
     values: dict[str, dict[str, float]] = {}
     for name, report in reports.items():
-        values[name] = {row_score.id: row_score.value for row_score in report.scores if row_score.metric != "RAW"}
+        scores = [row_score for row_score in report.scores if row_score.metric != "RAW"]
+        values[name] = {row_score.id: row_score.value for row_score in scores}
     return values
 
 
-def _make_title(config: str | None, folder: Path | None) -> str:
+def _make_title(config: str | None, folder: Path | None = None) -> str:
     table = PUBLISHED.get(config or "")
-    where = f" ({folder.name})" if folder is not None and folder.name else ""
-    return f"{table.title if table else config or 'Judged answers'}{where}"
-
-
-def _describe_parts(parts: Sequence[Section]) -> str:
-    """Say what was done, in a sentence or two."""
-    judged = [part.judged for part in parts if part.judged]
-    if not parts:
-        return ""
-    if not judged:
-        return "Answers scored by Rouge-L, with the recipe behind every number."
-    *names, last = dict.fromkeys(judge.name for result in judged for judge in result.judges) or ["nobody"]
-    judges = f"{', '.join(names)} and {last}" if names else last
-    canaries = any(model.kind == "canary" for result in judged for model in result.models)
-    attackers = " Some of the systems are attackers that do not answer." if canaries else ""
-    return f"Answers in character, ranked by {judges}, blind to who wrote them and in several orders.{attackers}"
+    title = table.title if table else config or "Judged answers"
+    return f"{title} ({folder.name})" if folder is not None and folder.name else title

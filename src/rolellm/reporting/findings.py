@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
+from statistics import fmean
 from typing import Final, NamedTuple
 
 from rolellm.core.sanitize import label
@@ -36,6 +37,8 @@ WINS: Final = "win rate"
 #: Measures in an answer: the judge's first.
 TOPICS: Final = {WINS: "judge", "CUS": "style", "RAW": "accuracy", "SPE": "knowledge"}
 _FLOOR: Final = "the highest floor"
+#: The name of a system that needs none.
+THIS: Final = "This model"
 #: Measures in the line of evidence.
 _MOST_RANGES: Final = 2
 #: Columns of a system's name in an answer.
@@ -74,8 +77,9 @@ class PairTest(NamedTuple):
     def describe(self, lead: int = 1) -> str:
         """Return both means and the difference; with -1, the second system's first."""
         form = "{:.1%}" if self.measure == WINS else "{:.3f}"
-        mean, rival_mean = (form.format(value).replace("%", " %") for value in self.means[::lead])
-        return f"{mean} against {rival_mean} ({self._format_difference(lead)})"
+        mean, rival_mean = map(form.format, self.means[::lead])
+        means = f"{mean} against {rival_mean}".replace("%", " %")
+        return f"{means} ({self._format_difference(lead)})"
 
     def _format_difference(self, lead: int = 1) -> str:
         count = f"n = {self.difference.n:,}"
@@ -104,12 +108,14 @@ def compare_values(
         config: The rows' config.
     """
     test = compare_pairs(*values, *clusters)
-    first, second = (sum(of_system) / len(of_system) for of_system in values)
+    first, second = values
+    means = (fmean(first), fmean(second))
     difference, p = test.difference, test.p
     wide = take_new_roles(difference) if has_held_out_roles(config) else None
     if wide is not None and test.p_new_roles is not None:
         difference, p = wide, test.p_new_roles
-    return PairTest(pair, measure, (first, second), difference, p, _name_roles(difference, len(set(clusters[1]))))
+    scope = _name_roles(difference, len(set(clusters[1])))
+    return PairTest(pair, measure, means, difference, p, scope)
 
 
 def _name_roles(interval: Interval, count: int) -> str:
@@ -139,7 +145,7 @@ class Answer:
     @property
     def details(self) -> list[str]:
         """What is not decided, and where a system fails."""
-        return list(filter(None, (*self.undecided, self.failure)))
+        return [*self.undecided, *filter(None, [self.failure])]
 
     @property
     def sentences(self) -> list[str]:
@@ -217,9 +223,10 @@ class Evidence:
     @property
     def own(self) -> list[str]:
         """One's own systems."""
-        models = self.judged.models if self.judged else ()
-        judged = [model.name for model in models if model.kind == "model"]
-        return [name for name in dict.fromkeys([*self.reports, *judged]) if name not in self.baselines]
+        names = dict.fromkeys(self.reports)
+        if self.judged:
+            names |= dict.fromkeys(model.name for model in self.judged.models if model.kind == "model")
+        return [name for name in names if name not in self.baselines]
 
     def answer(self) -> Answer:
         """Say which of one's own systems is better: than each other one, else than the baselines or the floor.
@@ -230,35 +237,45 @@ class Evidence:
         winners: dict[str, str] = {}
         ranges: list[str] = []
         open_ranges: list[str] = []
+        leaders: list[str] = []
         for measure, topic in self.topics.items():
             tests_of_measure = [test for test in tests if test.measure == measure]
-            winner = _find_winner(rivals, tests_of_measure)
-            if winner:
-                winners[measure] = winner
-                ranges.append(f"{topic}, {_describe_lead(winner, tests_of_measure)}")
-            elif len(rivals) == 2:
-                open_ranges += [f"{topic}, {_join(test.pair)} {test.describe()}" for test in tests_of_measure]
-            elif tests_of_measure:
+            beaten = _list_beaten(rivals, tests_of_measure)
+            leader = max(beaten, key=lambda name: len(beaten[name]), default="")
+            losers = beaten.get(leader, [])
+            if losers:
+                leaders.append(leader)
+            if losers and len(losers) == len(rivals) - 1:
+                winners[measure] = leader
+                ranges.append(f"{topic}, {_describe_lead(leader, tests_of_measure)}")
+            elif losers:
+                open_ranges.append(f"{topic}, where {_quote(leader)} is ahead of {_join(losers)}")
+            elif len(rivals) > 2 and tests_of_measure:
                 open_ranges.append(topic)
-        evidence = [f"{tests[0].scope.capitalize()}: {'; '.join(ranges[:_MOST_RANGES])}."] if ranges else []
+            else:
+                open_ranges += [f"{topic}, {_join(test.pair)} {test.describe()}" for test in tests_of_measure]
+        evidence = []
+        if ranges:
+            details = "; ".join(ranges[:_MOST_RANGES])
+            evidence.append(f"{tests[0].scope.capitalize()}: {details}.")
+        evidence += self._describe_size()
         undecided = [f"Not decided: {'; '.join(open_ranges)}."] if open_ranges else []
-        ahead = [*winners.values(), *self.own, *rivals]
-        leader = max(self.own or rivals or [""], key=ahead.count)
+        undecided += self._describe_silence()
         verdict = "Nothing here decides which system is better."
         if tests:
             verdict = _describe_winners(winners, rivals, self.topics)
-        silence = self._describe_silence()
-        return Answer(verdict, " ".join([*evidence, *self._describe_size()]), (*undecided, *silence), lead=leader)
+        lead = max(self.own, key=leaders.count, default="")
+        return Answer(verdict, " ".join(evidence), tuple(undecided), lead=lead)
 
     def _select_rivals(self) -> tuple[list[str], list[PairTest]]:
         """Select the systems to compare, and the tests of every two of them."""
         own = self.own
-        if len(self.reports) == 1 and len(own) == 1 and self.judged is None:
-            tests = [test._replace(pair=(test.pair[0], _FLOOR)) for test in self.tests]
-            return [*own, _FLOOR], tests
+        if list(self.reports) == own and len(own) == 1 and self.judged is None:
+            pair = (own[0], _FLOOR)
+            return [*pair], [test._replace(pair=pair) for test in self.tests]
         rivals = own if len(own) > 1 else [*own, *self.baselines]
-        tests = [test for test in self.tests if test.measure in TOPICS and rivals and {*test.pair} <= {*rivals}]
-        return rivals, tests
+        tests = [test for test in self.tests if test.measure in TOPICS]
+        return rivals, [test for test in tests if {*test.pair} <= {*rivals}]
 
     def describe_pairs(self) -> list[str]:
         """Say what was found about every two systems, one's own first: what is decided, and what is not."""
@@ -267,14 +284,17 @@ class Evidence:
             if test.measure in TOPICS:
                 by_pair.setdefault(test.pair, []).append(test)
         count = format_count(len(self.tests), "test")
+        verbs = {1: "ahead in", -1: "behind in", 0: f"not decided, corrected for {count}:"}
         sentences = []
-        for pair in sorted(by_pair, key=lambda pair: bool({*pair} & {*self.baselines})):
+        for pair in sorted(by_pair, key=lambda pair: not {*pair} <= {*self.own}):
             tests = by_pair[pair]
             clauses = []
-            for sign, words in ((1, "ahead in"), (-1, "behind in"), (0, f"not decided, corrected for {count}:")):
+            for sign, words in verbs.items():
                 ranges = [f"{test.measure} {test.describe()}" for test in tests if test.sign == sign]
-                clauses += [f"{words} {_join(ranges)}"] if ranges else []
-            sentences.append(f"{pair[0]} against {pair[1]} {tests[0].scope}: {'; '.join(clauses)}.")
+                if ranges:
+                    clauses.append(f"{words} {_join(ranges)}")
+            first, second = pair
+            sentences.append(f"{first} against {second} {tests[0].scope}: {'; '.join(clauses)}.")
         return sentences
 
     def _describe_size(self) -> Iterator[str]:
@@ -313,16 +333,14 @@ class Evidence:
         return sentences + [f"{line[:1].upper()}{line[1:]}." for line in judged.certificates]
 
 
-def _find_winner(rivals: Sequence[str], tests: Sequence[PairTest]) -> str:
-    """Find the system that is ahead of all its rivals; empty where none is."""
-    signs: dict[tuple[str, str], int] = {}
+def _list_beaten(rivals: Sequence[str], tests: Sequence[PairTest]) -> dict[str, list[str]]:
+    """List the rivals that each system is ahead of."""
+    beaten: dict[str, list[str]] = {name: [] for name in rivals}
     for test in tests:
-        signs[test.pair] = test.sign
-        signs[test.pair[::-1]] = -test.sign
-    for name in rivals:
-        if all(signs.get((name, rival), 0) > 0 for rival in rivals if rival != name):
-            return name
-    return ""
+        if test.sign:
+            winner, loser = test.pair[:: test.sign]
+            beaten[winner].append(loser)
+    return beaten
 
 
 def _describe_lead(winner: str, tests: Sequence[PairTest]) -> str:
@@ -335,29 +353,40 @@ def _describe_lead(winner: str, tests: Sequence[PairTest]) -> str:
 def _quote(name: str) -> str:
     """Return a name as sentences have it: one of several words in quotes."""
     line = label(name, _NAME)
-    return f"“{line}”" if " " in line and name != _FLOOR else line
+    return f"“{line}”" if " " in line and name not in (_FLOOR, THIS) else line
 
 
-def _describe_winners(winners: Mapping[str, str], rivals: Sequence[str], topics: Mapping[str, str]) -> str:
+def _describe_winners(winners: Mapping[str, str], rivals: Sequence[str], words: Mapping[str, str]) -> str:
     names = {name: _quote(name) for name in rivals}
+    topics: dict[str, list[str]] = {}
+    for measure, winner in winners.items():
+        if measure != WINS:
+            topics.setdefault(winner, []).append(words[measure])
+    if _FLOOR in names:
+        return f"{names[rivals[0]]} is {_describe_floor(topics)}."
     if not winners and len(rivals) == 2:
         return f"No difference between {_join(list(names.values()))} is shown."
     if not winners:
         return f"None of {len(rivals)} systems is shown to be ahead of all others."
+    preferred = winners.get(WINS)
+    if preferred and not topics:
+        return f"The judge prefers {names[preferred]} to {_name_losers(preferred, names)}."
+    clauses: list[str] = []
+    for winner, won in topics.items():
+        verb = "" if clauses else " is ahead"
+        losers = "" if clauses or preferred else f" of {_name_losers(winner, names)}"
+        clauses.append(f"{names[winner]}{verb}{losers} in {_join(won)}")
+    preference = f"The judge prefers {names[preferred]}; " if preferred else ""
+    return f"{preference}{', '.join(clauses)}."
+
+
+def _describe_floor(topics: Mapping[str, Sequence[str]]) -> str:
+    """Say in what a system is above the highest floor, and in what below it."""
     clauses = []
-    won_topics: dict[str, list[str]] = {}
-    for measure, winner in winners.items():
-        if measure == WINS:
-            clauses.append(f"The judge prefers {names[winner]}; ")
-        else:
-            won_topics.setdefault(winner, []).append(topics[measure])
-    if not won_topics:
-        return f"{clauses[0].removesuffix('; ')} to {_name_losers(winners[WINS], names)}."
-    ahead = [f"{names[winner]} in {_join(won)}" for winner, won in won_topics.items()]
-    leader = next(iter(won_topics))
-    losers = "" if clauses else f" of {_name_losers(leader, names)}"
-    ahead[0] = f"{names[leader]} is ahead{losers} in {_join(won_topics[leader])}"
-    return f"{''.join(clauses)}{', '.join(ahead)}."
+    for winner, won in topics.items():
+        side = "below" if winner == _FLOOR else "above"
+        clauses.append(f"{side} {_FLOOR} in {_join(won)}")
+    return ", and ".join(clauses) or f"not shown to be above {_FLOOR}"
 
 
 def _name_losers(winner: str, names: Mapping[str, str]) -> str:
@@ -380,14 +409,15 @@ def describe_styles(styles: Mapping[str, StyleResult]) -> list[str]:
 
 
 def _compare_scores(pair: tuple[str, str], reports: Mapping[str, ScoreReport], metric: str) -> PairTest | None:
-    first, second = ([row for row in reports[name].scores if row.metric == metric] for name in pair)
-    values_of_second = {row.id: row.value for row in second}
-    shared = [row for row in first if row.id in values_of_second]
+    first, second = (reports[name] for name in pair)
+    rivals = {row.id: row.value for row in second.scores if row.metric == metric}
+    shared = [row for row in first.scores if row.metric == metric and row.id in rivals]
     if not shared:
         return None
-    values = ([row.value for row in shared], [values_of_second[row.id] for row in shared])
+    values = [row.value for row in shared]
+    rival_values = [rivals[row.id] for row in shared]
     clusters = ([row.question for row in shared], [row.role for row in shared])
-    return compare_values(pair, metric, values, clusters, reports[pair[0]].options.config)
+    return compare_values(pair, metric, (values, rival_values), clusters, first.options.config)
 
 
 def _show_share(share: Interval) -> str:

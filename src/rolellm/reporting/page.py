@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Final
 
@@ -77,7 +78,8 @@ def write_page(out: Path, content: PageContent) -> Path:
     """
     questions = out.with_suffix(".questions.jsonl")
     if content.questions:
-        write_jsonl(questions, (record for part in content.questions for record in part.records()))
+        records = chain.from_iterable(part.records() for part in content.questions)
+        write_jsonl(questions, records)
     with open_atomic(out) as stream:
         stream.writelines(page_pieces(content, questions.name))
     return out
@@ -93,17 +95,16 @@ def page_pieces(content: PageContent, questions_file: str = "report.questions.js
     Raises:
         DataError: When there is nothing to report.
     """
-    if not content.blocks and not any(part.reports or part.judged for part in content.parts):
+    filled = [part for part in content.parts if part.reports or part.judged]
+    if not filled and not content.blocks:
         raise DataError("nothing to report: expected the scores of at least one system")
     contrasts = {part.name: part.pick_contrasts() for part in content.questions}
     blocks = []
-    heroes = []
     for number, part in enumerate(content.parts, start=1):
         prefix = f"part-{number}-" if len(content.parts) > 1 else ""
-        blocks.append(part.lay_out(prefix, contrasts.get(part.title, ())))
-        hero: dict[str, Any] = {"title": part.title, "judged": part.judged, "pictures": part.draw_overview()}
-        hero["answer"] = content.answers[number - 1] if number <= len(content.answers) else None
-        heroes.append(hero)
+        cards = contrasts.get(part.title, [])
+        blocks.append(part.lay_out(prefix, cards))
+    heroes = list(zip_longest(content.parts, content.answers))
     blocks += content.blocks
     if content.questions:
         blocks.append(_lay_out_questions(content.questions, questions_file))
@@ -143,13 +144,15 @@ def _lay_out_scoring(part: Section) -> Block:
     warnings = []
     origins = {}
     for name, report in part.reports.items():
-        rows.append(TableRow((name,), (report.unmatched["predictions"], report.unmatched["rows"])))
+        counts = (report.unmatched["predictions"], report.unmatched["rows"])
+        rows.append(TableRow((name,), counts))
         warnings += [f"{name}: {warning}" for warning in report.warnings]
         options = {key: getattr(report.options, key) for key in ("protocol", "config", "split")}
         origins[name] = options | report.fingerprint
     heads = ("Answers that match no row", "Rows without an answer")
     tables = [Table("Answers and rows", ("System",), heads, tuple(rows))] if rows else []
-    return Block(f"How {part.title or 'Rouge-L'} was scored", "", warnings, tables=tables, code=_dump(origins))
+    title = f"How {part.title or 'Rouge-L'} was scored"
+    return Block(title, warnings=warnings, tables=tables, code=_dump(origins))
 
 
 def _dump(value: Any) -> str:

@@ -75,25 +75,27 @@ class Measure:
 
 def sign(series: int) -> tuple[int, str]:
     """Return the number of a system's color, from 1, and its marker as text."""
-    return series % len(SERIES) + 1, list(MARKERS)[series % len(MARKERS)]
+    markers = list(MARKERS)
+    return series % len(SERIES) + 1, markers[series % len(markers)]
 
 
 def _mark(series: int) -> dict[str, str]:
-    color = series % len(SERIES)
-    shapes = list(MARKERS.values())
-    return {"shape": shapes[series % len(MARKERS)], "fill": f"var(--series-{color + 1}, {SERIES[color]})"}
+    color, marker = sign(series)
+    fill = f"var(--series-{color}, {SERIES[color - 1]})"
+    return {"shape": MARKERS[marker], "fill": fill}
 
 
-def _draw(template: str, title: str, high: float, **parts: Any) -> str:
-    text = environment().get_template(template)
-    return text.render(title=label(title, 400), wide=_WIDE, high=high, font=_FONT, **parts)
+def _draw(name: str, title: str, high: float, **parts: Any) -> str:
+    template = environment().get_template(name)
+    return template.render(title=label(title, 400), wide=_WIDE, high=high, font=_FONT, **parts)
 
 
 def _choose_ticks(high: float) -> list[float]:
     """Choose round numbers from 0 along an axis: at most six."""
-    rough = high / 5
+    rough = high * 0.999 / 5
     power = 10.0 ** math.floor(math.log10(rough))
-    step = next(times * power for times in (1, 2, 5, 10) if times * power >= rough * 0.999)
+    steps = [times * power for times in (1, 2, 5, 10)]
+    step = min(step for step in steps if step >= rough)
     last = math.floor(round(high / step, 6))
     return [round(number * step, 10) for number in range(last + 1)]
 
@@ -109,42 +111,52 @@ def draw_dots(title: str, measures: Sequence[Measure], series: Mapping[str, int]
         series: The number of each system's color and marker.
         form: How figures are written.
     """
-    highest = 0.0
+    values = [0.1]
     for measure in measures:
-        highest = max(highest, measure.floor or 0.0, measure.center or 0.0)
+        values += [measure.floor or 0.0, measure.center or 0.0]
         for score in measure.scores.values():
             if score is not None:
-                highest = max(highest, score.mean, *(score.ends or ()))
+                values += [score.mean, *(score.ends or ())]
     # Up to the next tenth.
-    upper = max(math.ceil(round(highest * 10, 6)) / 10, 0.1)
+    tenths = math.ceil(round(max(values) * 10, 6))
+    scale = _PLOT * 10 / tenths
 
     def find_x(value: float) -> float:
-        return _NAMES + value / upper * _PLOT
+        return _NAMES + value * scale
 
-    y = top = _HEADING
+    y = _HEADING
     groups = []
     for measure in measures:
-        heading = y + _HEADING / 2
-        start = y = y + _HEADING
-        lines = []
-        for name, score in measure.scores.items():
-            line: dict[str, Any] = {"name": label(name, 17), "y": y + _LINE / 2, "mark": _mark(series[name])}
-            line |= {"text": ABSENT, "x": None, "ends": ()}
-            if score is not None:
-                mean = format_number(score.mean * form.scale, form.digits)
-                line["text"] = f"{mean} {score.format_ends(form.digits, form.scale)}"
-                line |= {"x": find_x(score.mean), "ends": [find_x(end) for end in score.ends or ()]}
-            lines.append(line)
+        group: dict[str, Any] = {"title": measure.title, "y": y + _HEADING / 2, "floor": None, "center": None}
+        group["start"] = y = y + _HEADING
+        group["lines"] = [_draw_line(name, score, series[name], form) for name, score in measure.scores.items()]
+        for line in group["lines"]:
+            line["y"] = y + _LINE / 2
+            line["xs"] = list(map(find_x, line["values"]))
             y += _LINE
-        group: dict[str, Any] = {"title": measure.title, "y": heading, "lines": lines, "start": start, "end": y}
-        for mark in ("floor", "center"):
-            value = getattr(measure, mark)
-            group[mark] = None if value is None else find_x(value)
-        group["floor_text"] = format_number((measure.floor or 0.0) * form.scale, form.digits)
+        group["end"] = y
+        if measure.floor is not None:
+            group["floor"] = find_x(measure.floor)
+            group["floor_text"] = format_number(measure.floor * form.scale, form.digits)
+        if measure.center is not None:
+            group["center"] = find_x(measure.center)
         groups.append(group)
-    ticks = [(find_x(tick / form.scale), f"{tick:g}") for tick in _choose_ticks(upper * form.scale)]
-    edges = {"left": _NAMES, "right": _NAMES + _PLOT, "top": top, "bottom": y}
-    return _draw("dots.svg.jinja", title, y + _HEADING, groups=groups, ticks=ticks, edge=_WIDE, **edges)
+    ticks = []
+    for tick in _choose_ticks(tenths / 10 * form.scale):
+        ticks.append((find_x(tick / form.scale), f"{tick:g}"))
+    edges = {"left": _NAMES, "right": _NAMES + _PLOT, "top": _HEADING, "bottom": y, "edge": _WIDE}
+    return _draw("dots.svg.jinja", title, y + _HEADING, groups=groups, ticks=ticks, **edges)
+
+
+def _draw_line(name: str, score: Interval | None, series: int, form: Format) -> dict[str, Any]:
+    """Return a line of a picture: texts, marker, and the values of mean and ends."""
+    line: dict[str, Any] = {"name": label(name, 17), "mark": _mark(series), "text": ABSENT, "values": []}
+    if score is not None:
+        mean = format_number(score.mean * form.scale, form.digits)
+        ends = score.format_ends(form.digits, form.scale)
+        line["text"] = f"{mean} {ends}"
+        line["values"] = [score.mean, *(score.ends or ())]
+    return line
 
 
 def plot_scores(reports: Mapping[str, ScoreReport], series: Mapping[str, int]) -> str | None:
@@ -158,7 +170,8 @@ def plot_scores(reports: Mapping[str, ScoreReport], series: Mapping[str, int]) -
         for report in reports.values():
             position = report.scale.position.get(metric) if report.scale else None
             floors += [position.low] if position else []
-        measures.append(Measure(f"{metric}: {MEANINGS[metric]}", scores, max(floors) or None))
+        title = f"{metric}: {MEANINGS[metric]}"
+        measures.append(Measure(title, scores, max(floors) or None))
     title = "Rouge-L by system, 0 to 1, with 95 % intervals"
     return draw_dots(title, measures, series) if measures else None
 
@@ -179,8 +192,10 @@ def plot_verdicts(judged: JudgingResult, series: Mapping[str, int]) -> str | Non
             elif system.kind == "model":
                 scores[system.name] = score
         if any(scores.values()):
-            measures.append(Measure(MEASURES[name], scores, max(floors, default=None), center=0.5))
-    title = f"Judged against {label(judged.baseline or 'the baseline', 22)}, with 95 % intervals"
+            floor = max(floors, default=None)
+            measures.append(Measure(MEASURES[name], scores, floor, center=0.5))
+    baseline = label(judged.baseline or "the baseline", 22)
+    title = f"Judged against {baseline}, with 95 % intervals"
     return draw_dots(title, measures, series, PERCENT) if measures else None
 
 
@@ -200,7 +215,10 @@ def draw_heat(
         ends: What gets the first color, and what the last one.
         form: How figures are written.
     """
-    roles = list(dict.fromkeys(role for column in columns.values() for role in column))[:MAX_ROLES]
+    roles: list[str] = []
+    for column in columns.values():
+        roles += column
+    roles = list(dict.fromkeys(roles))[:MAX_ROLES]
     if not roles:
         return None
     names = [label(name, 20) for name in roles]
@@ -217,14 +235,16 @@ def draw_heat(
                 cell["fill"] = f"var(--heat-{step + 1}, {HEAT[step]})"
             cells.append(cell)
         drawn_columns.append({"mark": _mark(series[system]), "cells": cells})
-    size = {"left": left, "cell": (_WIDE - left) / len(columns), "row": _ROW, "top": _HEADING}
+    cell_width = (_WIDE - left) / len(columns)
+    size = {"left": left, "cell": cell_width, "row": _ROW, "top": _HEADING}
     high = _HEADING + _ROW * (len(roles) + 1)
     return _draw("heat.svg.jinja", title, high, names=names, columns=drawn_columns, **size)
 
 
 def _pick_step(value: float, low: float, high: float) -> int:
     share = (value - low) / (high - low)
-    return int(min(max(share, 0), 0.999) * len(HEAT))
+    bounded = min(max(share, 0), 0.999)
+    return int(bounded * len(HEAT))
 
 
 def plot_role_scores(reports: Mapping[str, ScoreReport], metric: str, series: Mapping[str, int]) -> str | None:

@@ -47,47 +47,51 @@ class QuestionSet:
     def records(self) -> Iterator[dict[str, Any]]:
         """Yield every row as a JSON object: its columns, and each system's answer with its scores."""
         for row in self.rows:
-            answers = {}
+            answers: dict[str, dict[str, Any]] = {}
             for system, replies in self.answers.items():
                 if row.id not in replies:
                     continue
                 outcome = self._find_outcome(row, system)
-                answers[system] = {
-                    "text": replies[row.id],
-                    "kind": self.kinds.get(system, "model"),
-                    "rouge_l": self._find_rouge(row, system),
-                    "win": outcome.win,
-                    "rank": outcome.rank,
-                    "reasons": list(outcome.reasons),
-                }
+                answer = answers[system] = {"text": replies[row.id], "kind": self.kinds.get(system, "model")}
+                answer["rouge_l"] = self._find_rouge(row, system)
+                answer["win"], answer["rank"] = outcome.win, outcome.rank
+                answer["reasons"] = list(outcome.reasons)
             yield {"section": self.name, **dump(row), "answers": answers}
 
     def _find_outcome(self, row: Row, system: str) -> RowOutcome:
-        return self.outcomes.get(row.id, {}).get(system, _UNJUDGED)
+        outcomes = self.outcomes.get(row.id, {})
+        return outcomes.get(system, _UNJUDGED)
 
     def _find_rouge(self, row: Row, system: str) -> float | None:
-        return self.rouge.get(system, {}).get(row.id)
+        scores = self.rouge.get(system, {})
+        return scores.get(row.id)
 
     def lay_out(self, limit: int) -> Block:
         """Lay out rows drawn evenly from subsets and roles, each with its references and all answers."""
         blocks = []
         for index in draw_rows(self.rows, limit):
             row = self.rows[index]
-            cards = [Card("Question", "", [("", row.question)], row.language)]
-            cards += [Card("Reference", "", [("", reference)], row.language) for reference in row.references]
+            texts = [("Question", row.question)]
+            texts += [("Reference", reference) for reference in row.references]
+            cards = [Card(title, "", [("", text)], row.language) for title, text in texts]
             for system, replies in self.answers.items():
                 if row.id in replies:
-                    facts = self._list_facts(row, system)
-                    cards.append(Card(system, "", [("", replies[row.id])], row.language, facts))
-            blocks.append(Block(label(f"{row.role}: {row.question}", _QUOTE), cards=cards))
+                    text, facts = replies[row.id], self._list_facts(row, system)
+                    cards.append(Card(system, "", [("", text)], row.language, facts))
+            title = label(f"{row.role}: {row.question}", _QUOTE)
+            blocks.append(Block(title, cards=cards))
         return Block(self.name, blocks=blocks, is_folded=False)
 
     def _list_facts(self, row: Row, system: str) -> list[tuple[str, str]]:
         outcome = self._find_outcome(row, system)
         rouge = self._find_rouge(row, system)
-        facts = [] if rouge is None else [("Rouge-L", f"{rouge:.3f}")]
-        facts += [] if outcome.win is None else [("Win", f"{outcome.win:g}")]
-        facts += [] if outcome.rank is None else [("Rank", f"{outcome.rank:g}")]
+        facts = []
+        if rouge is not None:
+            facts.append(("Rouge-L", f"{rouge:.3f}"))
+        if outcome.win is not None:
+            facts.append(("Win", f"{outcome.win:g}"))
+        if outcome.rank is not None:
+            facts.append(("Rank", f"{outcome.rank:g}"))
         return facts + [("Reason", reason) for reason in outcome.reasons[:2]]
 
     def pick_contrasts(self) -> list[Card]:
@@ -95,46 +99,54 @@ class QuestionSet:
 
         Where there is one model only, the baseline is the second; canaries are left out.
         """
-        names = [name for name in self.rouge if self.kinds.get(name) not in ("canary", "baseline")]
-        names += [name for name in self.rouge if self.kinds.get(name) == "baseline"]
+        names = [name for name in self.rouge if self.kinds.get(name) != "canary"]
+        names.sort(key=lambda name: self.kinds.get(name) == "baseline")
         if len(names) < 2:
             return []
         first, second = (self.rouge[name] for name in names[:2])
-        shared = first.keys() & second.keys()
-        gains = [(first[row.id] - second[row.id], row) for row in self.rows if row.id in shared]
-        gains.sort(key=lambda pair: pair[0], reverse=True)
-        chosen = [row for gain, row in gains[:_EACH] if gain > 0]
-        chosen += [row for gain, row in gains[: -_EACH - 1 : -1] if gain < 0]
+        gains: dict[int, float] = {}
+        for index, row in enumerate(self.rows):
+            if row.id in first and row.id in second:
+                gains[index] = first[row.id] - second[row.id]
+        order = sorted(gains, key=lambda index: -gains[index])
+        chosen = [index for index in order[:_EACH] if gains[index] > 0]
+        chosen += [index for index in order[::-1][:_EACH] if gains[index] < 0]
         cards = []
-        for row in chosen:
+        for index in chosen:
+            row = self.rows[index]
             texts = []
             for name in names[:2]:
-                texts.append((f"{name}: Rouge-L {self.rouge[name][row.id]:.3f}", self.answers[name][row.id]))
+                heading = f"{name}: Rouge-L {self.rouge[name][row.id]:.3f}"
+                texts.append((heading, self.answers[name][row.id]))
             cards.append(Card(row.role, row.question, texts, row.language))
         return cards
 
     def describe_failure(self, system: str) -> str:
         """Say where a system fails its role, with a reply: a break of character, else the one that scores lowest."""
         replies = self.answers.get(system, {})
+        scores = self.rouge.get(system, {})
         answered = [row for row in self.rows if row.id in replies]
-        scored = [row for row in answered if row.id in self.rouge.get(system, {})]
-        broken = []
-        for row in answered:
-            sheet = Profile(row.role, row.language, description=row.role_description)
-            if find_breaks(replies[row.id], sheet, row.question):
-                broken.append(row)
+        broken = [row for row in answered if _has_break(row, replies[row.id])]
         if broken:
             row = broken[0]
             count = f"{len(broken):,} of {format_count(len(answered), 'reply', 'replies')}"
             text = f"{system} breaks character in {count}, by rules"
-        elif scored:
-            row = min(scored, key=lambda row: self._rank_reply(row, system))
-            text = f"Lowest reply of {system} (Rouge-L {self.rouge[system][row.id]:.3f})"
+        elif answered:
+            row = min(answered, key=lambda row: self._rank_reply(row, system))
+            score = f" (Rouge-L {scores[row.id]:.3f})" if row.id in scores else ""
+            text = f"Lowest reply of {system}{score}"
         else:
             return ""
-        question, reply = (label(words, _QUOTE) for words in (row.question, replies[row.id]))
+        question, reply = label(row.question, _QUOTE), label(replies[row.id], _QUOTE)
         return f"{text}: as {row.role}, to “{question}”, it says “{reply}”."
 
     def _rank_reply(self, row: Row, system: str) -> tuple[float, float]:
         win = self._find_outcome(row, system).win
-        return (0.5 if win is None else win, self.rouge[system][row.id])
+        rouge = self._find_rouge(row, system)
+        # General rows may have no Rouge-L.
+        return (0.5 if win is None else win, 1.0 if rouge is None else rouge)
+
+
+def _has_break(row: Row, reply: str) -> bool:
+    sheet = Profile(row.role, row.language, description=row.role_description)
+    return bool(find_breaks(reply, sheet, row.question))

@@ -112,10 +112,9 @@ class Section:
     @property
     def published(self) -> PublishedTable | None:
         """The paper's table where its rows may be shown with ours: the same rows, and the same protocol throughout."""
-        table, options = self.released, self.options
-        if table is None or options is None or self.disagreements or options.protocol != table.protocol:
+        if self.released is None or self.options is None or self.disagreements:
             return None
-        return table
+        return self.released if self.options.protocol == self.released.protocol else None
 
     @cached_property
     def series(self) -> dict[str, int]:
@@ -130,13 +129,18 @@ class Section:
     @cached_property
     def evidence(self) -> Evidence:
         """What its findings rest on: all systems but canaries, baselines last; no scores that do not compare."""
-        kinds = {ROLEGPT_NAME: "baseline"}
-        kinds |= {name: model.kind for name, model in self.models.items()}
-        names = [name for name in self.reports if kinds.get(name) != "canary"]
-        names.sort(key=lambda name: kinds.get(name) == "baseline")
-        scored = {} if self.disagreements else {name: self.reports[name] for name in names}
-        baselines = [name for name, kind in kinds.items() if kind == "baseline" and name in self.series]
-        return Evidence(scored, self.judged, baselines=baselines)
+        scored: dict[str, ScoreReport] = {}
+        baselines: dict[str, ScoreReport] = {}
+        for name, report in self.reports.items():
+            kind = self.models[name].kind if name in self.models else "model"
+            if kind == "baseline" or name == ROLEGPT_NAME:
+                baselines[name] = report
+            elif kind == "model":
+                scored[name] = report
+        names = {*baselines}
+        if self.judged and self.judged.baseline:
+            names.add(self.judged.baseline)
+        return Evidence({} if self.disagreements else scored | baselines, self.judged, baselines=sorted(names))
 
     def describe(self) -> list[str]:
         """Say whether the judges' figures stand, and what was found about all but canaries."""
@@ -144,9 +148,9 @@ class Section:
 
     def to_dict(self) -> dict[str, Any]:
         """Return what the section reports on, as one JSON object."""
-        described: dict[str, Any] = {"title": self.title, "config": self.config}
+        systems = dict.fromkeys([*self.series, *self.reports])
+        described: dict[str, Any] = {"title": self.title, "config": self.config, "systems": list(systems)}
         described["protocol"] = self.options and self.options.protocol
-        described["systems"] = list(dict.fromkeys([*self.series, *self.reports]))
         described["published"] = self.published is not None
         described["valid"] = self.judged and self.judged.valid
         described["problems"] = list(self.judged.problems) if self.judged else []
@@ -162,9 +166,10 @@ class Section:
     def name_recipe(self, table: Table) -> Table:
         """Return a table with the recipe behind its numbers under it: alone in a file, nothing else says it."""
         recipe = describe_recipe(self.reports)
-        facts = ", ".join([recipe, *self._list_judging()] if recipe else self._list_judging())
+        facts = [*filter(None, [recipe]), *self._list_judging()]
         more = table.note.removeprefix(recipe).removeprefix(". ")
-        return replace(table, note=". ".join(filter(None, [facts, more])))
+        sentences = filter(None, [", ".join(facts), more])
+        return replace(table, note=". ".join(sentences))
 
     def _list_judging(self) -> Iterator[str]:
         """List what judges' figures depend on."""
@@ -297,5 +302,5 @@ class Section:
         text = f"{unscored.count:,} of {unscored.of:,} judgements gave no verdict"
         if unscored.share is not None and unscored.limit is not None:
             text += f" ({unscored.share:.2%}; more than {unscored.limit:.0%} makes a run invalid)"
-        reasons = [f"{reason}: {count:,}" for reason, count in list(unscored.by_reason.items())[:5]]
-        return f"{text}. They count neither as wins nor as losses. {'; '.join(reasons)}"
+        reasons = [f"{reason}: {count:,}" for reason, count in unscored.by_reason.items()]
+        return f"{text}. They count neither as wins nor as losses. {'; '.join(reasons[:5])}"

@@ -16,6 +16,8 @@ PAIRS, LENGTH_FREE, LISTS = (MEASURES[name] for name in ("win_rate", "lc_win_rat
 RANK = MEASURES["average_rank"]
 LENGTH = "Length effect, marginal"
 _FORMATS = {**dict.fromkeys((RANK, LENGTH, "Difference"), Format(2)), "Characters": Format(0)}
+#: Options in which scores must be equal to compare.
+_COMPARED = ("protocol", "config", "split")
 #: What a result's groups are called, and the tables that show them.
 _GROUPS: Mapping[Group, str] = {"by_role": "role", "by_category": "category", "by_judge": "judge"}
 
@@ -40,13 +42,14 @@ def system_table(
         published: The paper's rows; ``None`` where they do not compare.
         title: The table's heading.
     """
-    models = judged.models if judged else tuple(SystemFigures(name) for name in reports)
     heads = (*COLUMNS, *MEASURES.values()) if judged else COLUMNS
+    models = judged.models if judged else list(map(SystemFigures, reports))
     rows = []
     for system in models:
-        scores = reports[system.name].metrics if system.name in reports else {}
-        cells = [*map(scores.get, COLUMNS), *system.measures().values()]
-        rows.append(TableRow((system.name,), tuple(cells[: len(heads)]), system.marks, system.band))
+        report = reports.get(system.name)
+        scores: list[Cell] = [report.metrics.get(column) if report else None for column in COLUMNS]
+        cells = [*scores, *system.measures().values()][: len(heads)]
+        rows.append(TableRow((system.name,), tuple(cells), system.marks, system.band))
     table = Table(title, ("System",), heads, tuple(rows), formats=_FORMATS, folded=True)
     if judged:
         table = table.without_empty_columns()
@@ -65,7 +68,8 @@ def _list_published_rows(table: PublishedTable, heads: Sequence[str]) -> Iterato
         cells = dict(zip(COLUMNS, map(Interval, scores), strict=True))
         if system in table.win_rates:
             cells[shares_head] = Interval(table.win_rates[system] / 100)
-        yield TableRow((system,), tuple(map(cells.get, heads)), ("published",), "published")
+        shown = tuple(map(cells.get, heads))
+        yield TableRow((system,), shown, ("published",), "published")
 
 
 def _add_markers(table: Table, reports: Mapping[str, ScoreReport]) -> Table:
@@ -81,24 +85,28 @@ def _add_markers(table: Table, reports: Mapping[str, ScoreReport]) -> Table:
             if name in names:
                 continue
             marks = (marker.kind,) if marker.label(name) != name else ()
-            line = TableRow((name,), tuple(map(marker.metrics.get, table.columns)), marks, marker.kind)
-            systems_by_line.setdefault(name, {}).setdefault(line, []).append(system)
+            cells = tuple(map(marker.metrics.get, table.columns))
+            line = TableRow((name,), cells, marks, marker.kind)
+            systems_of_line = systems_by_line.setdefault(name, {})
+            systems_of_line.setdefault(line, []).append(system)
     rows = [*table.rows]
     for lines in systems_by_line.values():
         for line, systems in lines.items():
-            if len(lines) > 1:
-                line = replace(line, marks=(*line.marks, f"rows of {join_names(systems)}"))
-            rows.append(line)
+            more = (f"rows of {join_names(systems)}",) if len(lines) > 1 else ()
+            rows.append(replace(line, marks=line.marks + more))
     return replace(table, rows=tuple(rows))
 
 
 def list_absent(reports: Mapping[str, ScoreReport]) -> list[str]:
     """Say which floors and references no system has."""
-    scales = [report.scale for report in reports.values() if report.scale]
-    present = {name for scale in scales for name in scale.markers}
-    notes = dict.fromkeys(note for scale in scales for note in scale.notes)
+    present: set[str] = set()
+    notes: dict[str, None] = {}
+    for report in reports.values():
+        if report.scale:
+            present.update(f"“{name}”" for name in report.scale.markers)
+            notes |= dict.fromkeys(report.scale.notes)
     # What one system lacks, another may have.
-    return [note for note in notes if not any(f"“{name}”" in note for name in present)]
+    return [note for note in notes if not any(name in note for name in present)]
 
 
 def role_table(reports: Mapping[str, ScoreReport]) -> Table | None:
@@ -107,18 +115,19 @@ def role_table(reports: Mapping[str, ScoreReport]) -> Table | None:
     for role in roles_of(reports.values()):
         for name, report in reports.items():
             summary = report.by_role.get(role, {})
-            rows.append(TableRow((role, name), tuple(map(summary.get, METRICS))))
-    table = Table("Rouge-L by role", ("Role", "System"), METRICS, tuple(rows), describe_recipe(reports))
-    return table if rows else None
+            cells = tuple(map(summary.get, METRICS))
+            rows.append(TableRow((role, name), cells))
+    recipe = describe_recipe(reports)
+    return Table("Rouge-L by role", ("Role", "System"), METRICS, tuple(rows), recipe) if rows else None
 
 
 def find_disagreements(reports: Mapping[str, ScoreReport]) -> dict[str, tuple[str, ...]]:
     """Find what must be equal for numbers to compare and is not: protocol, config or split to its values."""
     differing = {}
-    for name in ("protocol", "config", "split"):
-        values = tuple(dict.fromkeys(str(getattr(report.options, name)) for report in reports.values()))
-        if len(values) > 1:
-            differing[name] = values
+    for name in _COMPARED:
+        values = [str(getattr(report.options, name)) for report in reports.values()]
+        if len(set(values)) > 1:
+            differing[name] = tuple(dict.fromkeys(values))
     return differing
 
 
@@ -126,27 +135,27 @@ def describe_recipe(reports: Mapping[str, ScoreReport]) -> str:
     """Describe the recipe that all lines share, or warn that they share none."""
     disagreements = find_disagreements(reports)
     if disagreements:
-        text = "; ".join(f"{name}: {', '.join(values)}" for name, values in disagreements.items())
-        return f"Not comparable: the lines differ in {text}."
+        clauses = [f"{name}: {', '.join(values)}" for name, values in disagreements.items()]
+        return f"Not comparable: the lines differ in {'; '.join(clauses)}."
     for report in reports.values():
-        options = report.options
-        named = {"protocol": options.protocol, "config": options.config, "split": options.split}
-        return ", ".join(f"{name} {value}" for name, value in named.items() if value)
+        values = [(name, getattr(report.options, name)) for name in _COMPARED]
+        return ", ".join(f"{name} {value}" for name, value in values if value)
     return ""
 
 
 def judged_tables(judged: JudgingResult) -> dict[str, Table | None]:
     """Build every table of a result by a name fit for a file; ``None`` where there is nothing to show."""
-    return {
-        "pairs": pairwise_table(judged),
-        "roles-win-rate": group_table(judged, "pairwise", "by_role"),
-        "roles-rank": group_table(judged, "listwise", "by_role"),
-        "categories-win-rate": group_table(judged, "pairwise", "by_category"),
-        "categories-rank": group_table(judged, "listwise", "by_category"),
-        "judges-win-rate": group_table(judged, "pairwise", "by_judge") if len(judged.judges) > 1 else None,
-        "tests": differences_table(judged),
-        "habits": judged.build_bias_table(),
-    }
+    tables: dict[str, Table | None] = {}
+    tables["pairs"] = pairwise_table(judged)
+    tables["roles-win-rate"] = group_table(judged, "pairwise", "by_role")
+    tables["roles-rank"] = group_table(judged, "listwise", "by_role")
+    tables["categories-win-rate"] = group_table(judged, "pairwise", "by_category")
+    tables["categories-rank"] = group_table(judged, "listwise", "by_category")
+    if len(judged.judges) > 1:
+        tables["judges-win-rate"] = group_table(judged, "pairwise", "by_judge")
+    tables["tests"] = differences_table(judged)
+    tables["habits"] = judged.build_bias_table()
+    return tables
 
 
 def pairwise_table(judged: JudgingResult) -> Table | None:
@@ -171,13 +180,15 @@ def group_table(judged: JudgingResult, design: Design, group: Group) -> Table | 
     figures = [system.group(design, group) for system in models]
     rows = []
     for key in judged.list_groups(design, group):
+        cells = [of_system.get(key) for of_system in figures]
         name = key.replace("script_", "script-") if group == "by_category" else key
-        rows.append(TableRow((name,), tuple(of_system.get(key) for of_system in figures)))
+        rows.append(TableRow((name,), tuple(cells)))
     measure, form = ("Win rate, %", PERCENT) if design == "pairwise" else ("Average rank", Format(2))
     names = tuple(system.name for system in models)
+    formats = dict.fromkeys(names, form)
     word = _GROUPS[group]
-    table = Table(f"{measure} by {word}", (word.capitalize(),), names, tuple(rows), formats=dict.fromkeys(names, form))
-    return table if rows else None
+    title, heads = f"{measure} by {word}", (word.capitalize(),)
+    return Table(title, heads, names, tuple(rows), formats=formats) if rows else None
 
 
 def differences_table(judged: JudgingResult) -> Table | None:
@@ -185,18 +196,23 @@ def differences_table(judged: JudgingResult) -> Table | None:
     names = {"win_rate": "Win rate, %", "average_rank": "Average rank"}
     rows = []
     for test in judged.tests:
-        difference = test.difference
-        if difference is not None and test.measure == "win_rate":
-            mean, low, high = (None if end is None else end * 100 for end in difference[:3])
-            difference = difference._replace(mean=mean or 0.0, low=low, high=high)
+        difference: Cell = test.difference
+        if test.difference is not None and test.measure == "win_rate":
+            difference = _scale(test.difference, 100)
         verdict = None
         if test.p_adjusted is not None:
             verdict = "differ" if test.p_adjusted < 0.05 else "may be equal"
-        cells: tuple[Cell, ...] = (difference, _format_p_value(test.p), _format_p_value(test.p_adjusted), verdict)
-        rows.append(TableRow((names.get(test.measure, test.measure), f"{test.a} − {test.b}"), cells))
+        p, p_adjusted = _format_p_value(test.p), _format_p_value(test.p_adjusted)
+        measure = names.get(test.measure, test.measure)
+        rows.append(TableRow((measure, f"{test.a} − {test.b}"), (difference, p, p_adjusted, verdict)))
     heads = ("Difference", "p", "p, Holm", "At 5 %")
     table = Table("Paired tests", ("Measure", "Pair"), heads, tuple(rows), "", _FORMATS, heads[3:], folded=True)
     return table if rows else None
+
+
+def _scale(score: Interval, times: float) -> Interval:
+    ends = [None if end is None else end * times for end in (score.low, score.high)]
+    return score._replace(mean=score.mean * times, low=ends[0], high=ends[1])
 
 
 def _format_p_value(value: float | None) -> Cell:

@@ -30,7 +30,7 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     jinja_environment.filters |= {"inline": _inline, "svg_file": _encode_svg, "whole": _escape_whole}
-    jinja_environment.filters["px"] = lambda value: f"{value:.2f}".rstrip("0").rstrip(".")
+    jinja_environment.filters["px"] = lambda value: f"{round(value, 2):g}"
     return jinja_environment
 
 

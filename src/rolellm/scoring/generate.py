@@ -30,9 +30,9 @@ from rolellm.core.folders import use_working_folder
 from rolellm.core.jsonl import JsonlAppender, read_json, write_jsonl
 from rolellm.core.locks import lock_folder
 from rolellm.core.progress import open_bar, track_progress
-from rolellm.core.records import Row
+from rolellm.core.records import Row, Subset
 from rolellm.core.result import Result
-from rolellm.core.settings import Field, dump, read
+from rolellm.core.settings import Field, dump, read, suggest_keywords
 from rolellm.core.text import join_names
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Finish, Request, Sampling, accept_text, convert_turns
@@ -56,6 +56,8 @@ from rolellm.scoring.settings import GenerateSettings, ProfileKind
 from rolellm.version import __version__
 
 _NAMED = 10
+#: The columns that rows must have to be asked.
+_NEEDED = ("role", "question")
 #: Makes a row's chat messages.
 Ask = Callable[[Row], list[dict[str, str]]]
 #: Row id to the turns that ask for its reply.
@@ -260,7 +262,18 @@ def check_model(settings: GenerateSettings) -> tuple[ModelSource, GenerateSettin
     return source, complete_settings(settings, source)
 
 
-def generate(model: Any, dataset: Any, *, llm: Any = None, out: str | Path | None = None, **decoding: Any) -> Any:
+@suggest_keywords(GenerateSettings)
+def generate(
+    model: Any = None,
+    dataset: Any = None,
+    *,
+    llm: Any = None,
+    out: str | Path | None = None,
+    roles: Sequence[str] = (),
+    subset: Subset | None = None,
+    limit: int | None = None,
+    **decoding: Any,
+) -> Any:
     """Answer the rows of a dataset.
 
     Ctrl-C keeps what is finished; the same call with the same ``out`` continues, and the result is the same.
@@ -269,10 +282,14 @@ def generate(model: Any, dataset: Any, *, llm: Any = None, out: str | Path | Non
         model: A folder with a model, an adapter or a training run; a Hub id; or what `rolellm.train` returned. ``None``
             with ``llm``.
         dataset: A ``datasets.Dataset`` with the columns ``role`` and ``question``, and where present ``id``,
-            ``language`` and ``role_description``.
+            ``language`` and ``role_description``; by default the split of RoleBench that ``config``, ``split`` (test)
+            and ``data_dir`` name.
         llm: Ask these models over an API instead: a settings file, a dict, or `rolellm.LLM`. Every reply is kept in a
             journal next to the predictions, so none is paid for twice.
         out: The predictions file (JSON Lines), kept and continued; by default one in a new temporary folder.
+        roles: Answer only these roles.
+        subset: Answer only this subset.
+        limit: Answer only N rows, drawn evenly from roles and subsets; a larger N keeps them.
         decoding: Fields of `rolellm.scoring.settings.GenerateSettings`, such as ``max_new_tokens``, ``temperature``
             or ``batch_size``.
 
@@ -289,9 +306,11 @@ def generate(model: Any, dataset: Any, *, llm: Any = None, out: str | Path | Non
     Warns:
         RoleLLMWarning: When the model was trained on rows.
     """
-    rows = read_dataset_rows(dataset, needed=("role", "question"))
     name = "" if model is None else str(getattr(model, "model_dir", model))
     settings = read(GenerateSettings, {**get_provenance(dataset), **decoding, "model": name})
+    if dataset is None:
+        settings, dataset = load_asked_rows(settings)
+    rows = read_dataset_rows(dataset, roles, subset, limit, needed=_NEEDED)
     file_name = "predictions.jsonl" if out is None else Path(out).name
     with use_working_folder("generate", None if out is None else Path(out).parent) as folder:
         path = folder / file_name
@@ -300,12 +319,26 @@ def generate(model: Any, dataset: Any, *, llm: Any = None, out: str | Path | Non
     return _add_predictions(dataset, rows, path)
 
 
+def load_asked_rows(settings: GenerateSettings) -> tuple[GenerateSettings, Any]:
+    """Load the split of RoleBench that the settings name; complete what they say of it."""
+    from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
+    from rolellm.data.rolebench.source import resolve_config
+
+    config, split = resolve_config(settings.config, settings.data_dir), settings.split or "test"
+    fingerprint = dataset_fingerprint(config, settings.data_dir)
+    completed = replace(settings, config=config, split=split, dataset_fingerprint=fingerprint)
+    return completed, load_rolebench(config, split, data_dir=settings.data_dir)
+
+
 def _add_predictions(dataset: Any, rows: Sequence[Row], path: Path) -> Any:
-    """The dataset with the columns ``prediction`` and ``finish`` of a file."""
+    """Add the columns ``prediction`` and ``finish`` of a file to the rows of a dataset that were answered."""
     from datasets import Dataset, Value
 
     lines = read_finished_lines(path, rows)
     table = dataset if isinstance(dataset, Dataset) else Dataset.from_list(list(dataset))
+    if len(rows) < len(table):
+        indices = {row.id: index for index, row in enumerate(read_dataset_rows(table, needed=_NEEDED))}
+        table = table.select([indices[row.id] for row in rows])
     for name in ("prediction", "finish"):
         if name in table.column_names:
             table = table.remove_columns(name)

@@ -26,6 +26,7 @@ from pydantic import Field
 from rapidfuzz.distance import LCSseq
 
 from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.settings import suggest_keywords
 from rolellm.core.text import load_chinese_tokenizer
 from rolellm.core.typed_json import read_as
 
@@ -223,6 +224,7 @@ class RougeScore(NamedTuple):
     reference: int
 
 
+@suggest_keywords()
 def rouge_l(
     predictions: Iterable[str],
     references: Iterable[str | Sequence[str]],

@@ -19,7 +19,7 @@ from rolellm.core.errors import DataError, PredictionError, RoleLLMError, Settin
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.progress import open_bar
 from rolellm.core.records import Language, Row
-from rolellm.core.settings import read
+from rolellm.core.settings import read, suggest_keywords
 from rolellm.core.text import fold
 from rolellm.scoring.contamination import Contamination, find_contamination
 from rolellm.scoring.matching import MatchFinding, Matching, match_predictions
@@ -128,6 +128,7 @@ def _find_skipped_lines(predictions: Predictions) -> Iterator[MatchFinding]:
             yield MatchFinding("several_generated", file.several, text, (), refused=False)
 
 
+@suggest_keywords(ScoreOptions)
 def score(
     predictions: Any,
     dataset: Any = None,

@@ -26,10 +26,11 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Language, Row, Subset
 from rolellm.core.result import Result
+from rolellm.core.settings import suggest_keywords
 from rolellm.core.table import Cell, Interval, Table, TableRow
 from rolellm.core.text import fold
 from rolellm.scoring.matching import match_predictions
-from rolellm.scoring.predictions import read_predictions
+from rolellm.scoring.predictions import complete_source, read_predictions
 from rolellm.scoring.rows import read_dataset_rows
 from rolellm.scoring.statistics.intervals import (
     SHARE,
@@ -204,27 +205,27 @@ def _build_role_table(language: str, style: LanguageStyle) -> Table:
     return Table(title, ("Role",), (*heads, last_head), tuple(rows), left=(last_head,))
 
 
+@suggest_keywords()
 def style(
     predictions: str | Path | Sequence[str | Path] = (),
     config: str | None = None,
     *,
-    split: str = "test",
+    split: str | None = None,
     data_dir: str | Path | None = None,
 ) -> StyleResult:
     """Measure which role replies sound like, next to the meter's accuracy on the references.
 
     Args:
         predictions: Files of predictions, as for `rolellm.score`; with none, the meter alone is measured.
-        config: The dataset's config.
-        split: The split that the predictions answer.
+        config: The dataset's config; by default the one that the predictions were generated for.
+        split: The split that the predictions answer; by default as recorded, else ``test``.
         data_dir: A local copy of the release.
     """
-    from rolellm.data.rolebench.source import resolve_config
-
     paths = [predictions] if isinstance(predictions, str | Path) else predictions
+    files = list(map(Path, paths))
     folder = None if data_dir is None else Path(data_dir)
-    config = resolve_config(config, folder)
-    return measure_file_style({"": list(map(Path, paths))}, config, split, folder)[""]
+    config, split, folder = complete_source(files, config, split, folder)
+    return measure_file_style({"": files}, config, split, folder)[""]
 
 
 def measure_style(rows: Sequence[Row], answers: Mapping[str, Mapping[str, str]]) -> dict[str, StyleResult]:
@@ -291,8 +292,8 @@ def measure_file_style(
     Args:
         files: System to its predictions for the split, as for `rolellm.score`; without files, the meter alone is
             measured.
-        config: The dataset's config.
-        split: The split that the predictions answer.
+        config: The dataset's config; by default the one that the predictions were generated for.
+        split: The split that the predictions answer; by default as recorded, else ``test``.
         data_dir: A local copy of the release.
     """
     from rolellm.data.rolebench import dataset_fingerprint, load_rolebench

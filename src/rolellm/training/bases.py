@@ -37,6 +37,8 @@ _SPECIAL = {
     "chatglm2": ("[gMASK]", "<sop>"),
     "chatglm3": ("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>"),
 }
+# Examples per step of warming, and its peak learning rate.
+_WARM_BATCH, _WARM_RATE = 8, 2e-3
 # What warming takes from the recipe's training section.
 _SHARED = (
     *("lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "shared_prefix", "attention"),
@@ -398,15 +400,14 @@ def build_base(
 
     chosen = tokenizer or build_tokenizer(recipe, rows)
     examples = make_warming_examples(recipe, rows, chosen)
-    warm = recipe.base.warm
     processes = join_processes(recipe.training)
     shared = {key: getattr(recipe.training, key) for key in (*_SHARED, "gradient_checkpointing", "threads")}
     training = TrainingRecipe(
         **shared,
         num_train_epochs=1.0,
         # A step covers this many examples however many processes share it.
-        per_device_train_batch_size=max(1, warm.batch_size // processes.num_processes),
-        learning_rate=warm.learning_rate,
+        per_device_train_batch_size=max(1, _WARM_BATCH // processes.num_processes),
+        learning_rate=_WARM_RATE,
     )
     is_first = processes.is_main_process
     if is_first:

@@ -28,11 +28,11 @@ from rolellm.core.jsonl import read_json
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Language
 from rolellm.core.sanitize import Markdown, make_markdown_environment, show_on_line
-from rolellm.core.settings import iterate_leaves, read
+from rolellm.core.settings import iterate_leaves, read, suggest_keywords
 from rolellm.core.table import Table, TableRow
 from rolellm.core.text import format_count
 from rolellm.core.typed_json import map_strings, strip_folders
-from rolellm.data.hub import Pushed, PushOptions, check_login, check_push, check_repo, push_folder
+from rolellm.data.hub import Pushed, PushOptions, check_push, check_repo, push_folder
 from rolellm.data.rolebench.schema import ANONYMOUS, CONFIGS, REPO_ID, SAMPLE, get_config
 from rolellm.models.find import hash_model, read_trained_on
 from rolellm.models.load import fetch, merge_adapter, open_tokenizer
@@ -90,6 +90,7 @@ class FinishedRun:
         return list(data.get("languages") or get_config(data["config"]).languages)
 
 
+@suggest_keywords(PushOptions)
 def push(
     run: Any,
     repo: str,
@@ -159,21 +160,6 @@ def _find_safety(run: Path, folder: str | Path | None) -> Mapping[str, Any] | No
     return manifest
 
 
-def check_publishing(recipe: Recipe) -> None:
-    """Check, before any work, that a recipe with ``output.push_to_hub`` ends in something that can be published.
-
-    Raises:
-        RecipeError: When it does not; names the keys.
-        HubLoginError: When there is no token to publish with.
-    """
-    if not recipe.output.push_to_hub:
-        return
-    check_repo(recipe.output.hub_repo or "")
-    _check_license(recipe.output.license)
-    _choose_form("output.push_to_hub", recipe.method.name != "full", recipe.output.merge, recipe.base.model)
-    check_login()
-
-
 def _choose_form(subject: object, is_adapter: bool, merge: bool, base: str | None) -> Form:
     """Choose what is published.
 
@@ -181,13 +167,11 @@ def _choose_form(subject: object, is_adapter: bool, merge: bool, base: str | Non
         RecipeError: For a merge without an adapter, and an adapter whose base is not on the Hub.
     """
     if merge and not is_adapter:
-        raise RecipeError(
-            f"{subject}: all weights are tuned, so there is nothing to merge; leave --merge, output.merge out"
-        )
+        raise RecipeError(f"{subject}: all weights are tuned, so there is nothing to merge; leave --merge out")
     if is_adapter and not merge and base is None:
         raise RecipeError(
-            f"{subject}: the adapter's base is a folder that nobody else has: merge the adapter into it (--merge), or "
-            "set output.merge; or name the same base on the Hub (--set base_model=OWNER/NAME), or tune a base.model"
+            f"{subject}: the adapter's base is a folder that nobody else has: merge the adapter into it (--merge), "
+            "or name the same base on the Hub (--set base_model=OWNER/NAME), or tune a base.model"
         )
     if not is_adapter:
         return "full"

@@ -71,7 +71,6 @@ class DataRecipe:
         path: Rows of your own: a file or folder (JSON Lines, JSON, CSV, Parquet), or a data set on the Hub.
         columns: Columns of your own rows that have other names than their form expects, such as ``prompt: question``.
         skip_bad: Skip bad rows of your own, and count them.
-        script_turns: With ``source: script``, maximum turns before the line to learn.
         config: Config of the dataset, or sample.
         split: Split of the dataset.
         data_dir: Local copy of the release; found by default.
@@ -88,7 +87,6 @@ class DataRecipe:
     path: str | None = None
     columns: dict[str, str] = Field(default_factory=dict)
     skip_bad: bool = False
-    script_turns: Count = 6
     config: str = "instruction-generalization-eng"
     split: str = "train"
     data_dir: Path | None = None
@@ -129,14 +127,10 @@ class Warm:
     Attributes:
         alone: Passes over the instructions with their role-free answers alone.
         in_role: Passes over the same under each role's system instruction.
-        batch_size: Examples per step.
-        learning_rate: Peak learning rate.
     """
 
     alone: Count = 30
     in_role: Count = 4
-    batch_size: Count = 8
-    learning_rate: Positive = 2e-3
 
 
 @settings
@@ -252,8 +246,6 @@ class Quantization:
     bnb_4bit_quant_type: Literal["nf4", "fp4"] = "nf4"
     bnb_4bit_use_double_quant: bool = True
     bnb_4bit_compute_dtype: Literal["bfloat16", "float32"] = "bfloat16"
-    bnb_4bit_quant_storage: Literal["uint8", "bfloat16", "float32"] = "uint8"
-    llm_int8_skip_modules: list[str] | None = None
 
 
 @settings
@@ -369,23 +361,13 @@ class TrainingRecipe(_Section):
 
 @settings
 class OutputRecipe:
-    """The folder of a run, and whether it is published.
+    """The folder of a run.
 
     Attributes:
         dir: The run's folder.
-        push_to_hub: Publish the finished run, as `rolellm push` does.
-        hub_repo: Repository, OWNER/NAME.
-        license: License of the model, such as apache-2.0; the base must allow it.
-        private: Make a newly created repository private.
-        merge: Publish the adapter merged into its base.
     """
 
     dir: Path = Path("runs/rocit")
-    push_to_hub: bool = False
-    hub_repo: str | None = None
-    license: str | None = None
-    private: bool = True
-    merge: bool = False
 
 
 @settings

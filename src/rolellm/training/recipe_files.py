@@ -49,7 +49,7 @@ def find_recipe(name: str | Path, folder: Path = Path()) -> Path:
         return path
     if str(name) in shipped:
         return shipped[str(name)]
-    raise RecipeError(f"no recipe at {path}; those that ship: {', '.join(sorted(shipped)) or 'none'}")
+    raise RecipeError(f"no recipe at {path}{describe_alternatives(str(name), sorted(shipped))}")
 
 
 @contextmanager
@@ -128,7 +128,7 @@ def check_recipe(recipe: Recipe) -> None:
     Raises:
         RecipeError: With the keys concerned.
     """
-    base, tiny, output, training = recipe.base, recipe.base.tiny, recipe.output, recipe.training
+    base, tiny, training = recipe.base, recipe.base.tiny, recipe.training
     if sum(choice is not None for choice in (base.model, base.path, base.build)) != 1:
         raise RecipeError("base: give one of model (on the Hub), path (a folder with a model) and build: tiny-llama")
     if base.adapter is not None and (base.build is not None or recipe.method.name == "full"):
@@ -139,11 +139,6 @@ def check_recipe(recipe: Recipe) -> None:
         raise RecipeError("prompt.form: a built base has no chat template of its own; use rolellama")
     if recipe.data.source == "script" and recipe.prompt.profile == "retrieval":
         raise RecipeError("prompt.profile: retrieval searches by question, and data.source: script has none")
-    if output.push_to_hub and (output.hub_repo is None or output.license is None):
-        raise RecipeError(
-            "output.push_to_hub: needs output.hub_repo (OWNER/NAME) and output.license (such as apache-2.0), "
-            "which is never guessed"
-        )
     if tiny.hidden_size % (2 * tiny.heads):
         raise RecipeError("base.tiny.hidden_size must be a multiple of twice base.tiny.heads")
     if recipe.data.mix.general == 0 and recipe.data.mix.role_specific == 0:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import chain, pairwise
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -83,10 +84,14 @@ def schedule_replies(examples: Sequence[Example], training: TrainingRecipe, proc
     if training.max_steps > 0:
         steps = training.max_steps
     padding = np.full(max(0, batches * size - len(examples)), EMPTY)
-    shuffle = _group_by_prefix if training.shared_prefix else _group_by_length
+    prefixes = _number_prefixes(examples) if training.shared_prefix else None
     epochs = []
     for number in range(math.ceil(steps / per_epoch)):
-        epoch = np.concatenate([shuffle(examples, training, number, size), padding])
+        if prefixes is None:
+            order = _order_by_length(examples, training, number)
+        else:
+            order = _order_by_prefix(prefixes, training, number, size)
+        epoch = np.concatenate([order, padding])
         steps_of_epoch = epoch[: batches * size].reshape(batches, size)
         epochs.append(np.repeat(steps_of_epoch, repeats, axis=0).reshape(-1))
     return Schedule(np.concatenate(epochs)[: steps * size], size, per_epoch)
@@ -119,7 +124,7 @@ def group_by_length(lengths: Sequence[int], batch_size: int, seed: int, epoch: i
     return [*chain.from_iterable(batches), *short]
 
 
-def _group_by_length(examples: Sequence[Example], training: TrainingRecipe, epoch: int, _step_size: int) -> Index:
+def _order_by_length(examples: Sequence[Example], training: TrainingRecipe, epoch: int) -> Index:
     if not training.group_by_length:
         return np.random.default_rng([training.seed, epoch]).permutation(len(examples))
     lengths = [example.length for example in examples]
@@ -127,46 +132,61 @@ def _group_by_length(examples: Sequence[Example], training: TrainingRecipe, epoc
     return np.asarray(order, np.int64)
 
 
-def _group_by_prefix(examples: Sequence[Example], training: TrainingRecipe, epoch: int, step_size: int) -> Index:
-    """Groups of one role's replies, all replies to a prompt next to each other."""
+@dataclass(frozen=True, slots=True, eq=False)
+class _Prefixes:
+    """What examples begin with, as numbers: ``(examples,)`` each.
+
+    Attributes:
+        families: Of the same role.
+        prompts: Of the same prompt.
+    """
+
+    families: Index
+    prompts: Index
+
+
+def _number_prefixes(examples: Sequence[Example]) -> _Prefixes:
+    """Number what examples begin with, in the order in which it first comes."""
+    numbers: dict[str, int] = {}
+    families, is_new = array("q"), array("q")
+    previous: Example | None = None
+    for example in examples:
+        families.append(numbers.setdefault(example.family, len(numbers)))
+        # A row's replies follow each other; TRL's other trainers take each of a row's prompts by itself.
+        is_same = previous is not None and example.row is None and _get_prompt(previous) == _get_prompt(example)
+        is_new.append(not is_same)
+        previous = example
+    return _Prefixes(np.asarray(families), np.cumsum(is_new) - 1)
+
+
+def _order_by_prefix(prefixes: _Prefixes, training: TrainingRecipe, epoch: int, step_size: int) -> Index:
+    """Order groups of one role's replies, all replies to a prompt next to each other."""
     chance = np.random.default_rng([training.seed, epoch])
-    # A row's replies follow each other; TRL's other trainers take each of a row's prompts by itself.
-    is_new = [0]
-    for before, after in pairwise(examples):
-        is_new.append(after.row is not None or _get_prompt(before) != _get_prompt(after))
-    prompts = np.cumsum(is_new)
-    families = _assign_numbers(example.family for example in examples)
-    shuffled = chance.permutation(prompts[-1] + 1)
-    ranks = np.empty_like(shuffled)
-    ranks[shuffled] = np.arange(len(shuffled))
-    order = np.lexsort([ranks[prompts], families])
+    families, prompts = prefixes.families, prefixes.prompts
+    prompt_ranks = _draw_ranks(chance, prompts[-1] + 1)
+    order = np.lexsort([prompt_ranks[prompts], families])
     size = max(1, step_size // training.roles_per_step)
-    edges = np.flatnonzero(np.diff(families[order], prepend=-1, append=-1))
-    groups: list[Index] = []
-    remainders: list[Index] = []
-    for start, stop in pairwise(edges):
-        whole, remainder = _cut_groups(order[start:stop], size)
-        groups += whole
-        remainders.append(remainder)
+    family_sizes = np.bincount(families)
+    starts = np.cumsum(family_sizes) - family_sizes
+    places = np.arange(len(order)) - starts[families[order]]
+    whole_sizes = family_sizes - family_sizes % size
+    is_grouped = places < whole_sizes[families[order]]
     # What is left of the roles fills groups of its own, so that the others stay aligned with forward passes.
-    shuffled_remainders = [remainders[number] for number in chance.permutation(len(remainders))]
-    whole, last = _cut_groups(np.concatenate(shuffled_remainders), size)
-    groups += whole
-    shuffled_groups = [groups[number] for number in chance.permutation(len(groups))]
-    return np.concatenate([*shuffled_groups, last])
+    remainders = order[~is_grouped]
+    family_ranks = _draw_ranks(chance, len(family_sizes))
+    remainders = remainders[np.argsort(family_ranks[families[remainders]], kind="stable")]
+    order = np.concatenate([order[is_grouped], remainders])
+    groups, last = np.split(order, [len(order) - len(order) % size])
+    groups = groups.reshape(-1, size)
+    return np.concatenate([groups[chance.permutation(len(groups))].reshape(-1), last])
 
 
-def _cut_groups(indices: Index, size: int) -> tuple[list[Index], Index]:
-    """Cut an array into groups of a size, and what is left."""
-    whole, left = np.split(indices, [len(indices) - len(indices) % size])
-    return list(whole.reshape(-1, size)), left
+def _draw_ranks(chance: np.random.Generator, count: int) -> Index:
+    """Draw the place of each of several things in a random order."""
+    ranks = np.empty(count, np.int64)
+    ranks[chance.permutation(count)] = np.arange(count)
+    return ranks
 
 
 def _get_prompt(example: Example) -> tuple[str, str, Sequence[int]]:
     return example.row_id, example.family, example.prompt_ids
-
-
-def _assign_numbers(texts: Iterable[str]) -> Index:
-    """Number texts in the order in which they first come."""
-    numbers: dict[str, int] = {}
-    return np.asarray([numbers.setdefault(text, len(numbers)) for text in texts], np.int64)

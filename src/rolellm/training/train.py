@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import HubError, RecipeError, RoleLLMWarning, require
+from rolellm.core.errors import RecipeError, RoleLLMWarning, require
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_bytes, hash_json
 from rolellm.core.folders import use_working_folder
@@ -36,7 +36,6 @@ from rolellm.training import bases, run_folder
 from rolellm.training import rows as data
 from rolellm.training.dialogues import describe_dialogues, encode_dialogues
 from rolellm.training.examples import Example, ExampleChain, encode
-from rolellm.training.publish import check_publishing, push
 from rolellm.training.recipe import DataRecipe, OutputRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import check_recipe, load_recipe
 from rolellm.training.rewards import find_reward, prepare_rewards, take_rewards
@@ -109,8 +108,14 @@ def prepare(
     if isinstance(replies, OwnRows):
         prepared = _prepare_dialogues(recipe, replies, held_out, tokenizer, base_rows)
     else:
-        prepared = _prepare_rows(recipe, replies, held_out, tokenizer, base_rows, context, is_own=rows is not None)
-    return replace(prepared, training=_settle_sharing(recipe, config, prepared))
+        is_own = rows is not None
+        prepared = _prepare_rows(recipe, replies, held_out, tokenizer, base_rows, is_own=is_own)
+        row_items = [item for item in (*replies, *(held_out or ())) if isinstance(item, Row)]
+        data.check_prompts(row_items, prepared.ask, tokenizer, context, recipe.data)
+    if recipe.training.eval_strategy != "no" and not prepared.held_out:
+        raise RecipeError("training.eval_strategy: with a single instruction, none can be held out; give eval_dataset")
+    training = _settle_sharing(recipe, config, prepared)
+    return replace(prepared, training=training)
 
 
 def _prepare_dialogues(
@@ -123,12 +128,15 @@ def _prepare_dialogues(
     training = recipe.training
     ask = DescriptionPrompts(recipe.prompt.system_template)
     table = encode_dialogues(dialogues, tokenizer, training)
-    train_part, held_out_part = table.split(recipe.data.held_out if held_out is None else 0)
-    held_out_examples: Sequence[Example] = held_out_part.examples
-    if held_out is not None:
-        held_out_examples = _encode_held_out(recipe, held_out, ask, tokenizer)
     note = describe_dialogues(dialogues, table, training.max_length)
-    sys.stderr.write(f"{note}; {len(held_out_examples):,} held out\n")
+    if held_out is None:
+        train_part, held_out_part = table.split(recipe.data.held_out)
+        held_out_examples: Sequence[Example] = held_out_part.examples
+        note += f"; {held_out_part.dialogues:,} held out"
+    else:
+        train_part, _ = table.split(0)
+        held_out_examples = _encode_held_out(recipe, held_out, ask, tokenizer)
+    sys.stderr.write(f"{note}\n")
     return Prepared(
         rows=base_rows,
         replies=dialogues,
@@ -158,21 +166,22 @@ def _prepare_rows(
     held_out: data.Replies | None,
     tokenizer: PreTrainedTokenizerBase,
     base_rows: list[Row],
-    context: int | None,
     *,
     is_own: bool,
 ) -> Prepared:
-    everything = replies
     training = recipe.training
+    rows = [item for item in replies if isinstance(item, Row)]
+    ask = data.prepare_ask(recipe, rows)
+    fingerprint = None
+    if is_own:
+        fingerprint = hash_json(list(map(asdict, replies)))
     # Rows of one's own have no test split.
     is_split = training.eval_strategy != "no" or (is_own and training.trainer == "sft")
-    if held_out is None:
-        held_out = []
-        if is_split:
-            replies, held_out = data.split_held_out(replies, recipe.data.held_out, training.seed)
-    rows = [item for item in (*everything, *held_out) if isinstance(item, Row)]
-    ask = data.prepare_ask(recipe, rows)
-    data.check_prompts(rows, ask, tokenizer, context, recipe.data)
+    if held_out is None and is_split:
+        replies, held_out = data.split_held_out(replies, recipe.data.held_out, training.seed)
+    held_out_examples: Sequence[Example] = ()
+    if held_out:
+        held_out_examples = _encode_held_out(recipe, held_out, ask, tokenizer)
     return Prepared(
         rows=base_rows,
         replies=replies,
@@ -182,8 +191,8 @@ def _prepare_rows(
         examples=_encode_replies(recipe, replies, ask, tokenizer),
         ask=ask,
         trained_on=data.collect_trained_on(recipe, replies),
-        held_out=_encode_held_out(recipe, held_out, ask, tokenizer),
-        fingerprint=hash_json(list(map(asdict, everything))) if is_own else None,
+        held_out=held_out_examples,
+        fingerprint=fingerprint,
     )
 
 
@@ -255,7 +264,6 @@ class TrainingRun(Result):
         training_seconds: Wall time of the optimizer steps alone, those before a resume included.
         eval_loss: The loss of what was held out, after training, in nats per token.
         held_out: Examples held out.
-        url: Where the run was published, with ``output.push_to_hub``.
     """
 
     out: Path
@@ -269,7 +277,6 @@ class TrainingRun(Result):
     training_seconds: float
     eval_loss: float | None = None
     held_out: int = 0
-    url: str | None = None
 
     @property
     def model_dir(self) -> Path:
@@ -283,17 +290,11 @@ class TrainingRun(Result):
 
     def remarks(self) -> list[str]:
         """Return what was trained, how the loss went, and where the run is."""
-        summary = (
-            f"{self.steps} steps on {self.examples:,} replies of {self.rows:,} rows: "
-            f"loss {self.first_loss:.3f} → {self.last_loss:.3f} in {self.seconds:.0f} s"
-        )
-        lines = [summary]
+        amount = f"{self.steps} steps on {self.examples:,} replies of {self.rows:,} rows"
+        lines = [f"{amount}: loss {self.first_loss:.3f} → {self.last_loss:.3f} in {self.seconds:.0f} s"]
         if self.eval_loss is not None:
-            lines.append(f"loss on the {self.held_out:,} held out: {self.eval_loss:.3f}")
-        lines.append(str(self.out))
-        if self.url is not None:
-            lines.append(self.url)
-        return lines
+            lines.append(f"loss on {self.held_out:,} held-out rows: {self.eval_loss:.3f}")
+        return [*lines, str(self.out)]
 
     @property
     def continues_with(self) -> list[str]:
@@ -346,7 +347,6 @@ def train(
         RunInUseError: When another run works in the folder.
         DivergedError: When the loss is NaN or infinite.
         StoppedShortError: On Ctrl-C or a full disk; says how to continue.
-        HubError: When the finished run cannot be published; `rolellm push` can do it later.
     """
     require("torch", "transformers", "trl", "peft", "accelerate", extra="train")
     start = _choose_start(resume, overwrite)
@@ -427,7 +427,6 @@ def _train_in_folder(
     if start == "resume":
         recipe, commit = run_folder.recall_start(run, recipe)
     run_folder.check_training_folder(run, recipe, start)
-    check_publishing(recipe)
     fixed = bases.pin_base(recipe, commit)
     prepared = prepare(fixed, run, rows, held_out)
     if not isinstance(prepared.replies, OwnRows):
@@ -466,9 +465,6 @@ def _train_in_folder(
         if is_first:
             write_json(run / MANIFEST, _make_manifest(recipe, prepared, result, processes.num_processes))
         processes.wait_for_everyone()
-    # After the others were let go: an upload may take longer than processes wait for each other.
-    if is_first and recipe.output.push_to_hub:
-        return _publish(recipe.output, result)
     return result
 
 
@@ -514,17 +510,6 @@ def _mix_safety(recipe: Recipe, prepared: Prepared, base: Path, run: Path, proce
 def _hash_adapter(recipe: Recipe) -> dict[str, str]:
     adapter = recipe.base.adapter
     return {} if adapter is None else {"adapter": hash_model(str(adapter))}
-
-
-def _publish(output: OutputRecipe, run: TrainingRun) -> TrainingRun:
-    try:
-        pushed = push(run, str(output.hub_repo), merge=output.merge, private=output.private)
-    except HubError as error:
-        again = f"rolellm push {run.out} {output.hub_repo}"
-        if output.merge:
-            again += " --merge"
-        raise type(error)(f"{error}\nThe run in {run.out} is finished; publish it with: {again}") from error
-    return replace(run, url=pushed.url)
 
 
 def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, processes: int) -> dict[str, Any]:
@@ -575,7 +560,7 @@ def _describe_data(recipe: DataRecipe, prepared: Prepared) -> dict[str, Any]:
         "split": recipe.split,
         "fingerprint": fingerprint,
         "rows": prepared.row_count,
-        "examples": len(examples),
+        "examples": sum(example.replies for example in examples),
         "tokens_read": tokens - trained_tokens,
         "tokens_trained": trained_tokens,
     }

@@ -80,25 +80,6 @@ def test_any_lore_comes_back_and_what_is_disabled_stays(lore: list[Lore]) -> Non
     assert [entry["content"] for entry in again.entries if not entry.get("enabled", True)] == ["Unused."]
 
 
-def test_changed_talk() -> None:
-    card, character = read_card(make_card(), language="en")
-    said = {"Please.": "No, thank you.", "You again.": "Back so soon?", "A storm. User knocks.": "Calm."}
-    turns = tuple(replace(turn, content=said.get(turn.content, turn.content)) for turn in character.turns)
-    exported = export_character(replace(character, turns=turns), card)
-    data = exported.value["data"]
-    assert exported.changed == ("scenario", "alternate_greetings", "mes_example")
-    assert data["scenario"] == "Calm."
-    # What was not touched keeps its placeholders.
-    assert data["alternate_greetings"] == ["Back so soon?", "<BOT> nods."]
-    assert data["first_mes"] == "Who's there, <USER>?"
-    assert data["mes_example"] == (
-        "<START>\n{{user}}: hi\n{{char}}: Count the steps.\nAll 212.\n"
-        "<START>\n*Dawn.*\n{{user}}: Tea?\n{{char}}: No, thank you."
-    )
-    again, _ = export_again(replace(character, turns=turns), card)
-    assert again.turns == turns
-
-
 def test_a_script_s_scenes_come_into_the_examples_within_a_budget() -> None:
     card, character = read_card(make_card(), language="en")
     script = []

@@ -45,33 +45,6 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_from_turns_to_a_profile(here: Path, call: Command) -> None:
-    done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "llm.yaml")
-    assert (done.code, done.err) == (0, "")
-    assert inert(done.out)
-    assert "rolellm instruct ada" in done.out
-    shown = call("card", "ada", "--json").json
-    assert shown["description"].startswith("You are a person")
-    assert shown["background"].startswith("A person")
-    assert shown["catchphrases"][0] == "Count the steps, child!"
-    assert shown["aliases"] == ["KEEPER"]
-    assert shown["stages"] == {"build": "done", "instruct": None, "respond": None}
-    assert shown["counts"]["pairs"] == 3
-
-
-def test_without_a_model(here: Path, call: Command) -> None:
-    (here / "own.txt").write_text("\ufeffYou are Aunt to a child named Rose and keep the light.\n", encoding="utf-8")
-    own = ("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--description", "own.txt")
-    done = call(*own)
-    assert done.code == 2 and "no model is named" in done.err
-    own = (*own, "--catchphrases", "none", "--json")
-    assert call(*own, "--dry-run").json["requests"] == 0
-    done = call(*own)
-    assert done.result["description"] == "You are Aunt to a child named Rose and keep the light."
-    assert done.json["catchphrases"] == []
-    assert done.json["spent"]["calls"] == 0
-
-
 CARD = {"name": "Ada", "description": "Ada is stern.", "first_mes": "Count!", "personality": "", "scenario": ""}
 TALK = "<START>\n{{user}}: Is it late?\n{{char}}: Count the steps, child!\n<START>\n{{char}}: Count the steps, child!\n"
 
@@ -160,15 +133,6 @@ def test_what_cannot_be_done(here: Path, call: Command, words: tuple[str, ...], 
     assert done.code == code
     assert message in done.err and "Traceback" not in done.err
     assert not (here / "o").exists()
-
-
-def test_an_endpoint_that_does_not_answer_is_named(here: Path, call: Command) -> None:
-    # Port 9 of this machine discards; nothing listens there.
-    (here / "down.yaml").write_text("{endpoints: [{base_url: 'http://127.0.0.1:9/v1', model: m}], max_attempts: 1}")
-    done = call("build", "d.jsonl", "--role", "Ada", "--out", "ada", "--llm", "down.yaml")
-    assert done.code == 1
-    assert "after 1 attempts of 127.0.0.1:9/m: no connection" in done.err
-    assert not (here / "ada" / "profile.json").exists()
 
 
 def test_show_is_inert(here: Path, call: Command) -> None:

@@ -43,29 +43,6 @@ def run(*words: str | Path) -> str:
     return result.stdout
 
 
-def test_turns_and_a_table(script: Path, tmp_path: Path) -> None:
-    out = tmp_path / "folder" / "turns.jsonl"
-    shown = run(script, "--role", "King", "--out", out)
-    rows = [json.loads(line) for line in out.read_text(encoding="utf-8").splitlines()]
-    assert [(row["role"], row["speaker"], row["kind"]) for row in rows] == [
-        ("scene", "scene", "narration"),
-        ("King", "KING", "speech"),
-        ("stage direction", "stage direction", "direction"),
-        ("King", "KING", "speech"),
-        ("stage direction", "stage direction", "direction"),
-        ("King", "KING", "speech"),
-        ("KINGSLEY", "KINGSLEY", "speech"),
-        ("SIR KING", "SIR KING", "speech"),
-        ("King", "KING", "speech"),
-        ("King", "KING", "speech"),
-    ]
-    text = script.read_text(encoding="utf-8")
-    assert all(" ".join(text[row["start"] : row["end"]].split()) == row["content"] for row in rows)
-    for words in ("play (score", "utf-8, en", "KINGSLEY", "names without words │"):
-        assert words in shown
-    assert f"10 turns in {out}" in shown
-
-
 def test_named_rather_than_found_out(tmp_path: Path) -> None:
     file = tmp_path / "script.txt"
     file.write_bytes("Jo: 你好。\nAl: Hi.\nJo: 好。\n".encode("big5"))

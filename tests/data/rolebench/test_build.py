@@ -123,17 +123,17 @@ def test_command_builds_and_says_what_it_set_aside(write_release, tmp_path, comm
     assert shown.out.count("instruction-generalization-eng") == 4
     assert "missing: rolebench-zh/general/train.jsonl" in shown.out and "skipped.jsonl" in shown.out
     lines = {line.name: line for line in count_table_one(folder, skip_bad=True).lines}
-    assert (lines["general, English: samples"].here, lines["general, English: instructions"].here) == (3, 2)
-    assert lines["general, Chinese: samples"].here is None
+    assert (lines["general, en: samples"].here, lines["general, en: instructions"].here) == (3, 2)
+    assert lines["general, zh: samples"].here is None
 
 
 @pytest.mark.realdata
 def test_table_one_of_the_real_release(real_release):
     lines = {line["name"]: line for line in count_table_one(real_release).to_dict()["lines"]}
-    for name in ("general, Chinese: samples", "general, Chinese: instructions", "role-specific, Chinese: samples"):
+    for name in ("general, zh: samples", "general, zh: instructions", "role_specific, zh: samples"):
         assert lines[name]["here"] == lines[name]["published"], name
-    assert lines["general, English: instructions"]["here"] == 1500
-    assert lines["general, English: samples"]["here"] is None
+    assert lines["general, en: instructions"]["here"] == 1500
+    assert lines["general, en: samples"]["here"] is None
     assert lines["roles, en"]["here"] == 95
 
 

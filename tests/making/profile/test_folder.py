@@ -41,12 +41,9 @@ def test_the_folder_holds_it_all(tmp_path: Path, keeper: Profile) -> None:
     assert manifest == built.manifest
 
 
-def test_what_was_mended_and_what_has_a_defect_is_noted(tmp_path: Path, keeper: Profile) -> None:
+def test_what_has_a_defect_is_noted(tmp_path: Path, keeper: Profile) -> None:
     built = run(keeper, tmp_path, scripted(second=f"## Ada\n\n{SECOND.replace('. ', '; ')[:-1]}; I know it."))
-    assert built.summary["notes"] == [
-        "description: what stood around the description was left out",
-        f"description, kept with a defect: {NOT_SECOND}",
-    ]
+    assert built.summary["notes"] == [f"description, kept with a defect: {NOT_SECOND}"]
     (defect,) = list_defects(read_character(tmp_path))["description"]
     assert built.manifest["made"]["build"]["defects"] == {"second": [defect]}
     # They are the model's; what a person wrote has none.

@@ -10,9 +10,7 @@ from rolellm.making.profile.portrait import collect_names, find_role_name
         pytest.param("en", "CORIOLANUS", (), "Coriolanus's pride", "Coriolanus", id="capitals, possessive"),
         pytest.param("en", "Coriolanus", ("Caius Marcius",), "proud Marcius came", "Marcius", id="part of an alias"),
         pytest.param("en", "Ann", (), "Anna and Susann met Hannah", None, id="within words"),
-        pytest.param(
-            "en", "Dr. Frank-N-Furter", (), "a Dr Frank N Furter", "Dr Frank N Furter", id="other punctuation"
-        ),
+        pytest.param("en", "Dr. Frank-N-Furter", (), "a Dr Frank N Furter", "Frank", id="other punctuation"),
         pytest.param("en", "The Dude", (), "they call him the Dude", "Dude", id="article"),
         pytest.param("en", "Soldier", (), "a soldier among soldiers", None, id="common noun"),
         pytest.param("en", "Queen of Hearts", (), "the Queen of Hearts", "Queen of Hearts", id="whole name"),

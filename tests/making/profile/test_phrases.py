@@ -29,12 +29,13 @@ def chatter(count: int) -> list[tuple[str, str]]:
 
 
 def test_the_score_is_the_formula_of_the_module() -> None:
-    lines = [("Ann", "Bazinga! Quite so."), ("Ann", "Bazinga!"), ("Bob", "Bazinga?"), ("Bob", "Never, my dear friend.")]
+    lines = [("Ann", "Bazinga! Quite."), ("Ann", "Bazinga!"), ("Bob", "Bazinga?"), ("Bob", "Never, friend.")]
     (phrase,) = [item for item in find_repeated_phrases(character(lines)) if item.text == "Bazinga!"]
-    y, o, n, m = 2, 1, 4, 5
+    # Others say "Bazinga", "Never, friend" with its end, and "Never".
+    y, o, n, m = 2, 1, 3, 4
     a, total = y + o, n + m
     delta = math.log((y + a) / (n + total - y - a)) - math.log((o + a) / (m + total - o - a))
-    assert phrase.score == pytest.approx(2 * delta / math.sqrt(1 / (y + a) + 1 / (o + a)))
+    assert phrase.score == pytest.approx(delta / math.sqrt(1 / (y + a) + 1 / (o + a)))
     assert (phrase.lines, phrase.others) == (2, 1)
 
 

@@ -14,7 +14,6 @@ from rolellm.making.profile.portrait import (
     LENGTHS,
     MOST_BYTES,
     Person,
-    Portrait,
     accept_portrait,
     clean_reply,
     collect_names,
@@ -58,13 +57,9 @@ GOOD: dict[tuple[Person, Language], str] = {
     ("third", "zh"): THIRD_ZH,
     ("second", "zh"): SECOND_ZH,
 }
-LEFT_OUT = "what stood around the description was left out"
-FLAT = "headings and lists became one paragraph"
-CUT = "cut at the end of a sentence"
-UNNAMED = "the role's name was left out"
 
 
-def mend(text: str, person: Person = "third", language: Language = "en") -> Portrait:
+def mend(text: str, person: Person = "third", language: Language = "en") -> str:
     return clean_reply(text, person, NAMES[language], language)
 
 
@@ -72,7 +67,7 @@ def defects(text: str, person: Person = "third", language: Language = "en") -> d
     return dict(find_defects(text, person, NAMES[language], language))
 
 
-def accepted(text: str, person: Person = "third", language: Language = "en") -> Portrait:
+def accepted(text: str, person: Person = "third", language: Language = "en") -> str:
     sheet = SHEETS[language]
     material = "\n".join(turn.content for turn in sheet.turns)
     portrait = GOOD["third", language] if person == "second" else ""
@@ -88,53 +83,45 @@ def refused(text: str, person: Person = "third", language: Language = "en") -> U
 
 @pytest.mark.parametrize(("person", "language"), GOOD)
 def test_a_good_description_stays_as_it_is(person: Person, language: Language) -> None:
-    assert accepted(GOOD[person, language], person, language) == Portrait(GOOD[person, language])
+    assert accepted(GOOD[person, language], person, language) == GOOD[person, language]
 
 
 @pytest.mark.parametrize(
-    ("text", "expected", "notes"),
+    ("text", "expected"),
     [
-        pytest.param("<think>Who is Ada?</think>\nShe counts.", "She counts.", (), id="thoughts"),
-        pytest.param("<think>Who is Ada? She counts.", "", (), id="thoughts without an end"),
-        pytest.param("“Count!” she says. “Wait.”", "“Count!” she says. “Wait.”", (), id="two quotations"),
-        pytest.param(
-            "Sure! Here's the portrait of Ada Fenn:\n\nShe counts.", "She counts.", (LEFT_OUT,), id="preamble"
-        ),
+        pytest.param("<think>Who is Ada?</think>\nShe counts.", "She counts.", id="thoughts"),
+        pytest.param("<think>Who is Ada? She counts.", "", id="thoughts without an end"),
+        pytest.param("“Count!” she says. “Wait.”", "“Count!” she says. “Wait.”", id="two quotations"),
+        pytest.param("Sure! Here's the portrait of Ada Fenn:\n\nShe counts.", "She counts.", id="preamble"),
         pytest.param(
             "Absolutely fearless, she has one rule: never.",
             "Absolutely fearless, she has one rule: never.",
-            (),
             id="no",
         ),
-        pytest.param("She counts. She waits and", "She counts.", (CUT,), id="cut off"),
+        pytest.param("She counts. She waits and", "She counts.", id="cut off"),
     ],
 )
-def test_the_form_is_mended(text: str, expected: str, notes: tuple[str, ...]) -> None:
-    assert mend(text) == Portrait(expected, notes)
+def test_the_form_is_mended(text: str, expected: str) -> None:
+    assert mend(text) == expected
 
 
 @pytest.mark.parametrize(
     ("language", "text", "expected"),
     [
         pytest.param("en", "Ada counts. Rose asks ADA FENN.", "The character counts. Rose asks the character.", id="x"),
-        pytest.param("en", "Old Ada Fenn Marlow’s niece", "The character’s niece", id="title, surname, possessive"),
-        pytest.param("en", "The keeper Ada (the Keeper) counts.", "The character counts.", id="two names, brackets"),
-        pytest.param("en", "She is Ada Fenn, a keeper.", "She is a keeper.", id="apposition"),
         pytest.param("en", "Adamant Adah, the keeper of Nevada.", "Adamant Adah, the keeper of Nevada.", id="words"),
-        pytest.param("zh", "孙悟空（大圣）大闹天宫。", "这个人物大闹天宫。", id="zh: brackets"),
-        pytest.param("zh", "齐天大圣是猴王。", "这个人物是猴王。", id="zh: within a word"),
-        pytest.param("zh", "他是孙悟空，一只猴王。", "他是一只猴王。", id="zh: apposition"),
+        pytest.param("zh", "孙悟空大闹天宫。", "这个人物大闹天宫。", id="zh"),
     ],
 )
 def test_in_the_third_person_the_name_becomes_nobodys(language: Language, text: str, expected: str) -> None:
-    assert mend(text, "third", language).text == expected
+    assert mend(text, "third", language) == expected
 
 
 def test_in_the_second_person_sentences_with_the_name_are_left_out() -> None:
-    assert mend(f"{SECOND} Ada is brave.", "second") == Portrait(SECOND, (UNNAMED,))
-    assert mend(SECOND_ZH + "人人都怕孙悟空。", "second", "zh") == Portrait(SECOND_ZH, (UNNAMED,))
+    assert mend(f"{SECOND} Ada is brave.", "second") == SECOND
+    assert mend(SECOND_ZH + "人人都怕孙悟空。", "second", "zh") == SECOND_ZH
     # Where too little would be left, the name stays, and is a defect.
-    assert mend("You are Ada. You count.", "second") == Portrait("You are Ada. You count.")
+    assert mend("You are Ada. You count.", "second") == "You are Ada. You count."
     assert defects("You are Ada. You count.", "second")["named"] == "Ada"
 
 
@@ -146,10 +133,10 @@ def test_what_is_too_long_is_cut_at_a_sentence(person: Person, language: Languag
     chinese = ["".join(map(chr, range(start, start + 16))) + "。" for start in range(0x5000, 0x5000 + 3200, 16)]
     text = " ".join([good, *english]) if language == "en" else "".join([good, *chinese])
     found = mend(text, person, language)
-    assert found.mended == (CUT,) and found.text[-1] in ".。" and found.text.startswith(good)
-    size = len(found.text.split()) if language == "en" else len(found.text)
+    assert found[-1] in ".。" and found.startswith(good)
+    size = len(found.split()) if language == "en" else len(found)
     assert LENGTHS[language][1] - 40 < size <= LENGTHS[language][1]
-    unbroken = mend(("a" if language == "en" else "海") * 9000, person, language).text
+    unbroken = mend(("a" if language == "en" else "海") * 9000, person, language)
     assert len(unbroken.encode()) <= MOST_BYTES
 
 
@@ -208,7 +195,7 @@ def test_what_is_worthless_is_never_kept(person: Person, language: Language, tex
 @pytest.mark.parametrize("language", ["en", "zh"])
 def test_what_is_better_than_none_is_kept_with_its_defects(language: Language) -> None:
     error = refused(GOOD["third", language], "second", language)
-    assert error.usable == Portrait(GOOD["third", language])
+    assert error.usable == GOOD["third", language]
     assert len(error.feedback) > 10 and (language == "en") == (error.feedback == error.reason)
     assert "It is not in the second person throughout" in error.reason == " ".join(error.defects)
 
@@ -231,8 +218,8 @@ def test_any_reply_is_taken_or_refused(kind: tuple[Person, Language], data: st.D
         found = accepted(text, person, language)
     except UnacceptableError as error:
         found = error.usable or mend(text, person, language)
-    assert len(found.text.encode()) <= MOST_BYTES
-    assert person == "second" or find_role_name(NAMES[language], found.text) is None
+    assert len(found.encode()) <= MOST_BYTES
+    assert person == "second" or find_role_name(NAMES[language], found) is None
 
 
 @pytest.mark.realdata

@@ -290,14 +290,6 @@ def test_what_cannot_be_held_out(tmp_path: Path, roles: list[tuple[str, Language
         write_release(made, tmp_path / "out", SplitRule(held_out=(held_out,)))
 
 
-def test_a_role_in_another_language_is_pointed_out(tmp_path: Path) -> None:
-    said = ("Ich habe dir doch gesagt, dass wir heute nicht mehr fahren.", "Was willst du denn noch von mir?")
-    write_character(Profile("Faust", "en", tuple(Turn("Faust", text, "speech", 0) for text in said)), tmp_path / "de")
-    summary = write_release([gather(tmp_path / "de"), gather(make(tmp_path / "en", "Ann"))], tmp_path / "out")
-    (note,) = [note for note in summary.gaps if "seems to speak" in note]
-    assert note.startswith("Faust seems to speak 'de'")
-
-
 def test_names_too_long_for_a_file_are_told_apart_and_found_again(tmp_path: Path) -> None:
     roles = ["阿" * 110 + letter for letter in "甲乙"]
     folders = [make(tmp_path / str(place), role) for place, role in enumerate(roles)]

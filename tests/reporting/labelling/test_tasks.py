@@ -42,7 +42,7 @@ def test_a_ranking_is_kept_as_ranks_of_the_systems(folder: Path) -> None:
 
 
 def test_the_audit_keeps_three_answers(folder: Path) -> None:
-    task = open_task(folder, audit=True, sample=4)
+    task = open_task(folder, audit=True, limit=4)
     task.save(0, ["yes", "no", "cannot tell"], 1)
     assert task.statuses() == ["done", "open", "open", "open"] and task.values(0) == ["yes", "no", "cannot tell"]
     (label,) = read_labels(read_run(folder), "anna", AuditLabel).values()

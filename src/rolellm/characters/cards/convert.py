@@ -31,7 +31,6 @@ from rolellm.models.prompts.retrieval import find_exchanges
 
 #: The longest name of a role, in characters; our choice.
 MAX_NAME = 200
-FIRST_GREETING = -1
 LOGICS: tuple[Logic, ...] = get_args(Logic)
 _NARRATOR = "narrator"
 _USERS: dict[Language, tuple[str, str]] = {"en": ("User", "Visitor"), "zh": ("用户", "访客")}
@@ -153,16 +152,16 @@ class CardReading:
     Attributes:
         character: The character.
         names: The names in the card.
-        greetings: By scene, the index of the alternate greeting; `FIRST_GREETING` for ``first_mes``.
-        examples: By scene, the block of ``mes_example``, its placeholders not filled.
+        greetings: How many greetings it has.
+        examples: The scenes of example talk.
         lore: For each item of lore, the index of its entry in the book.
         notes: Notes for the user.
     """
 
     character: Profile
     names: CardNames
-    greetings: Mapping[int, int] = field(default_factory=dict)
-    examples: Mapping[int, str] = field(default_factory=dict)
+    greetings: int = 0
+    examples: tuple[int, ...] = ()
     lore: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
 
@@ -279,38 +278,34 @@ def _check_name(card: Card, role: str | None, notes: list[str]) -> str:
     return name
 
 
-def _read_turns(card: Card, names: CardNames, notes: list[str]) -> tuple[list[Turn], dict[int, int], dict[int, str]]:
+def _read_turns(card: Card, names: CardNames, notes: list[str]) -> tuple[list[Turn], int, tuple[int, ...]]:
     turns: list[Turn] = []
-    greetings: dict[int, int] = {}
-    examples: dict[int, str] = {}
     scenario = fill(clean_text(card.scenario), names)
     if scenario:
         turns.append(Turn(_NARRATOR, scenario, "narration", 0))
     scene = 0
-    texts = (card.first_mes, *card.alternate_greetings)
-    for index, greeting in enumerate(texts, start=FIRST_GREETING):
+    for greeting in (card.first_mes, *card.alternate_greetings):
         content = fill(clean_text(greeting), names).strip()
         if content:
             turns.append(Turn(names.role, content, "speech", scene))
-            greetings[scene] = index
             scene += 1
+    greetings = scene
     if scenario and not greetings:
         scene += 1
+    first_example = scene
     silent = 0
     for block in split_blocks(clean_text(card.mes_example)):
         block_turns = parse_block(block, names, scene)
         if block_turns:
             turns += block_turns
-            examples[scene] = block
             scene += 1
-            if all(turn.speaker != names.role for turn in block_turns):
-                silent += 1
+            silent += all(turn.speaker != names.role for turn in block_turns)
     if silent:
         notes.append(
             f"no line begins with {{{{char}}}}: or the name in {format_count(silent, 'block')} of mes_example: "
             "read as narration"
         )
-    return turns, greetings, examples
+    return turns, greetings, tuple(range(first_example, scene))
 
 
 def _read_lore(card: Card, names: CardNames, notes: list[str]) -> tuple[tuple[Lore, ...], tuple[int, ...]]:
@@ -450,7 +445,7 @@ def _make_fields(character: Profile, notes: list[str]) -> dict[str, Any]:
     role = character.role
     names = CardNames(role, role, choose_user_name(character.language, role))
     scenes = _group_scenes(character.turns)
-    texts, lines = _select_examples(scenes.values(), character, names)
+    texts, lines = _select_examples(scenes, character, names)
     description = character.full_description or character.background or ""
     fields: dict[str, Any] = {"name": role, "description": description, "mes_example": join_blocks(texts)}
     if character.lore:
@@ -476,13 +471,14 @@ def _find_changes(character: Profile, card: Card, notes: list[str]) -> dict[str,
         changes["description"] = description
         if card.personality:
             changes["personality"] = ""
-    old = _group_scenes(original.turns)
     # The role may have been given another name since.
-    new = _group_scenes(character.turns, {character.role: original.role})
-    if old != new:
-        changes |= _change_greetings(card, reading, old, new)
-        renamed = replace(character, role=original.role)
-        changes |= _change_examples(renamed, reading, old, new, notes)
+    scenes = _group_scenes(character.turns, {character.role: original.role})
+    old_scenes = _group_scenes(original.turns)
+    added = [turns for turns in scenes if turns not in old_scenes]
+    if added:
+        blocks, lines = _select_examples(added, replace(character, role=original.role), reading.names)
+        changes["mes_example"] = "\n".join(filter(None, (card.mes_example, join_blocks(blocks))))
+        notes.append(f"{format_count(lines, 'line')} of new scenes added to mes_example")
     if character.lore != original.lore:
         changes["character_book"] = _change_book(character, card, reading)
     return changes
@@ -500,75 +496,6 @@ def _read_as_imported(character: Profile, card: Card) -> CardReading:
     if language not in _USERS:
         language = character.language
     return read_as_character(card, role=name, language=language)
-
-
-_Scenes = dict[int, list[Turn]]
-
-
-def _change_greetings(card: Card, reading: CardReading, old: _Scenes, new: _Scenes) -> dict[str, Any]:
-    """Give the fields whose scenes changed, and take these scenes out of the new ones.
-
-    A greeting follows its scene, as long as that holds one line of the role and no other: a scene of another script has
-    its number by chance.
-    """
-    changes: dict[str, Any] = {}
-    role = reading.names.role
-    greetings = list(card.alternate_greetings)
-    scenes = list(reading.greetings)
-    if card.scenario and not scenes:
-        scenes = [0]
-    for scene in scenes:
-        scenario, greeting = _read_greeting(new.get(scene, []), role)
-        is_greeting = scene in reading.greetings
-        if bool(greeting) != is_greeting or not (scenario or greeting):
-            continue
-        del new[scene]
-        old_scenario, old_greeting = _read_greeting(old[scene], role)
-        if scenario != old_scenario:
-            changes["scenario"] = scenario
-        if greeting == old_greeting:
-            continue
-        if reading.greetings[scene] == FIRST_GREETING:
-            changes["first_mes"] = greeting
-        else:
-            greetings[reading.greetings[scene]] = greeting
-            changes["alternate_greetings"] = greetings
-    return changes
-
-
-def _read_greeting(turns: Sequence[Turn], role: str) -> tuple[str, str]:
-    """Read the narration before a greeting, and the greeting; both empty where the scene is something else."""
-    narration = greeting = ""
-    for turn in turns:
-        if turn.kind == "narration" and not narration:
-            narration = turn.content
-        elif turn.kind == "speech" and turn.speaker == role and not greeting:
-            greeting = turn.content
-        else:
-            return "", ""
-    return narration, greeting
-
-
-def _change_examples(
-    character: Profile, reading: CardReading, old: _Scenes, new: _Scenes, notes: list[str]
-) -> dict[str, Any]:
-    """Give ``mes_example`` for the scenes that are left; those that did not change keep their placeholders."""
-    texts: list[str] = []
-    added: list[list[Turn]] = []
-    for scene, turns in new.items():
-        if scene in reading.examples and turns == old[scene]:
-            texts.append(reading.examples[scene])
-        elif scene in reading.examples:
-            texts.append(format_block(turns, reading.names))
-        elif turns != old.get(scene):
-            added.append(turns)
-    if added:
-        blocks, lines = _select_examples(added, character, reading.names)
-        texts += blocks
-        notes.append(f"{format_count(lines, 'line')} of new scenes added to mes_example")
-    if texts == list(reading.examples.values()):
-        return {}
-    return {"mes_example": join_blocks(texts)}
 
 
 def _select_examples(scenes: Iterable[list[Turn]], character: Profile, names: CardNames) -> tuple[list[str], int]:
@@ -591,14 +518,14 @@ def _select_examples(scenes: Iterable[list[Turn]], character: Profile, names: Ca
     return blocks, lines
 
 
-def _group_scenes(turns: Iterable[Turn], names: Mapping[str, str] | None = None) -> _Scenes:
+def _group_scenes(turns: Iterable[Turn], names: Mapping[str, str] | None = None) -> list[list[Turn]]:
     """Group turns by scene, without their places in a script, and with speakers renamed where given."""
-    scenes: _Scenes = {}
+    scenes: dict[int, list[Turn]] = {}
     for turn in turns:
         speaker = (names or {}).get(turn.speaker, turn.speaker)
         scene = scenes.setdefault(turn.scene, [])
         scene.append(Turn(speaker, turn.content, turn.kind))
-    return scenes
+    return list(scenes.values())
 
 
 def _change_book(character: Profile, card: Card, reading: CardReading) -> dict[str, Any]:

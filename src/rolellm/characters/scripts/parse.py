@@ -31,6 +31,7 @@ from rolellm.characters.scripts.turns import NARRATORS
 from rolellm.core.errors import ScriptError, SettingsError
 from rolellm.core.records import UNKNOWN, Language, Turn, TurnKind
 from rolellm.core.result import Result
+from rolellm.core.settings import describe_alternatives
 from rolellm.core.table import Table
 from rolellm.core.text import HAN
 from rolellm.data.rolebench.release import get_turn_kind
@@ -455,7 +456,7 @@ def read_script(
         ScriptError: When the file cannot be read, or its format is unclear.
     """
     if format is not None and format not in FORMATS:
-        raise SettingsError(f"no format {format!r:.60}; there are {', '.join(FORMATS)}")
+        raise SettingsError(f"no format {format!r:.60}{describe_alternatives(format, FORMATS)}")
     source = script if isinstance(script, ScriptSource) else read_source(script, encoding)
     if not source.text.strip():
         raise ScriptError("the script is empty; give a file with speeches", path=source.path)

@@ -133,8 +133,8 @@ def build(
 
     Args:
         out: The folder; what an earlier build wrote there is replaced, other files are left alone.
-        configs: Names of configs; by default every one that the release at hand has data for. Of a release of your own,
-            that leaves out the sample, and ``-strict`` configs with the same rows as the config itself.
+        configs: Names of configs; by default every one that the release at hand has data for, of a release of your own
+            those that its manifest names.
         data_dir: A local copy of the release; by default as :func:`rolellm.data.rolebench.source.locate` finds it.
         revision: Another revision of the release on the Hub.
         skip_bad: Set bad rows aside in ``skipped.jsonl`` instead of stopping at the first.
@@ -149,7 +149,11 @@ def build(
     """
     target = Path(out)
     target.mkdir(parents=True, exist_ok=True)
-    chosen = [get_config(name) for name in configs or CONFIGS]
+    names = configs
+    if names is None:
+        own = find_own_manifest(data_dir)
+        names = [*own["configs"], "roles", "instructions"] if own else CONFIGS
+    chosen = [get_config(name) for name in names]
     built = []
     with tempfile.TemporaryDirectory(dir=target, prefix=".building-") as scratch:
         for config in chosen:
@@ -169,9 +173,6 @@ def build(
         if configs is None and all(item.config.embedded for item in built):
             # There is no release: this says so.
             locate(get_config(None), data_dir, revision=revision)
-        if configs is None and _find_own_manifest(built):
-            own = [item for item in built if not item.config.embedded]
-            built = [item for item in own if not _is_repeated(Path(scratch), item.config)]
         for name in CONFIGS:
             shutil.rmtree(target / name, ignore_errors=True)
         for item in built:
@@ -186,18 +187,6 @@ def _find_own_manifest(built: Iterable[BuiltConfig]) -> dict[str, Any] | None:
         if manifest := find_own_manifest(item.source.root):
             return {**manifest, "folder": item.source.root.resolve().name}
     return None
-
-
-def _is_repeated(folder: Path, config: Config) -> bool:
-    """Tell whether it is a ``-strict`` config with the same files as the config without the ending."""
-    if config.held_out is None:
-        return False
-    strict, plain = folder / config.name, folder / config.name.removesuffix("-strict")
-    return _hash_files(strict) == _hash_files(plain)
-
-
-def _hash_files(folder: Path) -> dict[str, str]:
-    return {path.name: hash_file(path) for path in folder.iterdir()}
 
 
 def _finish(

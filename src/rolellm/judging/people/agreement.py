@@ -11,7 +11,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import combinations
+from itertools import chain, combinations, product
 from statistics import fmean, multimode
 from typing import Final, Literal
 
@@ -51,7 +51,10 @@ _DIRECTIONS: Final[Mapping[Which, tuple[int, ...]]] = {"baseline": (1,), "all_pa
 _NAME: Final = 40
 
 Ranks = Mapping[str, float]
-Signs = Mapping[tuple[str, ...], int]
+#: The verdicts on each item.
+Votes = dict[tuple[str, ...], list[int]]
+#: By row and system, or row and two systems.
+Signs = dict[tuple[str, ...], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +88,7 @@ def build_person_rater(name: str, labels: Sequence[RankingLabel], baseline: str 
         if label.ranks is not None:
             ranks[label.row] = dict(zip(label.order, label.ranks, strict=True))
     pairs = _compare_ranks({row: [row_ranks] for row, row_ranks in ranks.items()})
-    against: dict[tuple[str, ...], int] = {}
+    against: Signs = {}
     for (row, first, second), sign in pairs.items():
         if second == baseline:
             against[row, first] = sign
@@ -96,7 +99,7 @@ def build_person_rater(name: str, labels: Sequence[RankingLabel], baseline: str 
 
 def build_judge_rater(name: str, verdicts: Verdicts, names: Sequence[str]) -> Rater:
     """Build the rater of a judge's verdicts on the systems named."""
-    against: dict[tuple[str, ...], int] = {}
+    against: Signs = {}
     for pair in verdicts.pairs:
         if pair.judge == name and pair.system in names:
             against[pair.row, pair.system] = compute_sign(pair.mean - 0.5)
@@ -123,26 +126,33 @@ def combine_people(raters: Sequence[Rater]) -> Rater:
     verdicts: dict[Which, Signs] = {}
     for which in _DIRECTIONS:
         votes = _collect_votes(raters, which, 2)
-        modes = {key: multimode(item_votes) for key, item_votes in votes.items()}
-        verdicts[which] = {key: most[0] if len(most) == 1 else 0 for key, most in modes.items()}
+        verdicts[which] = {key: _pick_most_frequent(item_votes) for key, item_votes in votes.items()}
     return Rater(PEOPLE, verdicts)
 
 
-def _collect_votes(raters: Sequence[Rater], which: Which, least: int) -> dict[tuple[str, ...], list[int]]:
-    votes: dict[tuple[str, ...], list[int]] = defaultdict(list)
+def _pick_most_frequent(votes: Sequence[int]) -> int:
+    modes = multimode(votes)
+    if len(modes) > 1:
+        return 0
+    return modes[0]
+
+
+def _collect_votes(raters: Sequence[Rater], which: Which, least: int) -> Votes:
+    votes: Votes = defaultdict(list)
     for rater in raters:
         for key, sign in rater.verdicts[which].items():
             votes[key].append(sign)
     return {key: votes[key] for key in sorted(votes) if len(votes[key]) >= least}
 
 
-def _compare_ranks(lists: Mapping[str, Sequence[Ranks]]) -> dict[tuple[str, ...], int]:
+def _compare_ranks(lists: Mapping[str, Sequence[Ranks]]) -> Signs:
     """Compare which system was ranked above which in most of a row's lists."""
-    lead: dict[tuple[str, ...], int] = defaultdict(int)
+    lead: Signs = defaultdict(int)
     for row, row_lists in lists.items():
         for ranks in row_lists:
             for first, second in combinations(sorted(ranks), 2):
-                lead[row, first, second] += compute_sign(ranks[second] - ranks[first])
+                difference = ranks[second] - ranks[first]
+                lead[row, first, second] += compute_sign(difference)
     return {key: compute_sign(votes) for key, votes in lead.items()}
 
 
@@ -271,7 +281,8 @@ class AgreementResult(Result):
         few = f"with fewer than {ENOUGH_ROWS}, agreement says little"
         for pair in (*self.judge_human, *self.human_human):
             if pair.rows < ENOUGH_ROWS:
-                notes.append(f"warning: {pair.a} and {pair.b} share {pair.rows} rows; {few}")
+                shared = f"{pair.a} and {pair.b} share {pair.rows} rows"
+                notes.append(f"warning: {shared}; {few}")
         return notes
 
     def tables(self) -> list[Table]:
@@ -288,7 +299,9 @@ class AgreementResult(Result):
         if self.audit is not None:
             tables.append(_build_audit_table(self.audit))
         if self.annotators:
-            counts = [(shorten(person.name, _NAME), person.labelled, person.skipped) for person in self.annotators]
+            counts = []
+            for person in self.annotators:
+                counts.append((shorten(person.name, _NAME), person.labelled, person.skipped))
             tables.append(Table.from_rows("Who ranked", ("Person", "rows", "skipped"), counts))
         return tables
 
@@ -340,16 +353,18 @@ def measure_agreement(run: JudgeRun) -> AgreementResult:
     everybody = [*people]
     if len(people) > 1:
         everybody.append(combine_people(people))
+    judge_human = [measures.compare(judge, person) for judge, person in product(judges, everybody)]
+    human_human = [measures.compare(first, second) for first, second in combinations(people, 2)]
     ranked_rows = set().union(*(person.ranks for person in people))
     return AgreementResult(
-        run=str(run.folder),
-        rows=len(ranked_rows),
-        baseline=baseline,
-        annotators=_count_labels(labels),
-        judge_human=tuple(measures.compare(judge, person) for judge in judges for person in everybody),
-        human_human=tuple(measures.compare(first, second) for first, second in combinations(people, 2)),
-        fleiss_kappa=measures.measure_people(people) if len(people) > 2 else None,
-        audit=measures.summarize_audit(audits) if audits else None,
+        str(run.folder),
+        len(ranked_rows),
+        baseline,
+        _count_labels(labels),
+        tuple(judge_human),
+        tuple(human_human),
+        measures.measure_people(people) if len(people) > 2 else None,
+        measures.summarize_audit(audits) if audits else None,
     )
 
 
@@ -390,17 +405,15 @@ class AgreementMeasures(RowClusters):
             # With two systems, a rank correlation says no more than who won.
             if len(ranks) < 3 or ranks.keys() != second_ranks.keys():
                 continue
-            correlation = compute_spearman([*ranks.values()], [second_ranks[name] for name in ranks])
+            order = [second_ranks[name] for name in ranks]
+            correlation = compute_spearman(list(ranks.values()), order)
             if correlation is not None:
                 correlations.append((row, correlation))
-        return RaterAgreement(
-            a=first.name,
-            b=second.name,
-            rows=len(first.rows & second.rows),
-            baseline=self._compare_verdicts(first, second, "baseline"),
-            all_pairs=self._compare_verdicts(first, second, "all_pairs"),
-            spearman=self.estimate(correlations, (-1.0, 1.0)),
-        )
+        rows = len(first.rows & second.rows)
+        baseline = self._compare_verdicts(first, second, "baseline")
+        all_pairs = self._compare_verdicts(first, second, "all_pairs")
+        spearman = self.estimate(correlations, (-1.0, 1.0))
+        return RaterAgreement(first.name, second.name, rows, baseline, all_pairs, spearman)
 
     def _compare_verdicts(self, first: Rater, second: Rater, which: Which) -> VerdictAgreement | None:
         votes = _collect_votes([first, second], which, 2)
@@ -408,7 +421,7 @@ class AgreementMeasures(RowClusters):
             return None
         first_signs, second_signs = zip(*_direct(votes.values(), which), strict=True)
         kappa = compute_cohen_kappa(first_signs, second_signs)
-        same = [(key[0], float(first_sign == second_sign)) for key, (first_sign, second_sign) in votes.items()]
+        same = [(key[0], float(len(set(signs)) == 1)) for key, signs in votes.items()]
         return VerdictAgreement(self._estimate_agreement(kappa, votes, which), self.estimate(same))
 
     def measure_people(self, people: Sequence[Rater]) -> dict[Which, Measured]:
@@ -426,19 +439,20 @@ class AgreementMeasures(RowClusters):
         self, agreement: CorrectedAgreement, votes: Iterable[tuple[str, ...]], which: Which
     ) -> Interval | None:
         # Both directions of a pair are one item; only what chance would reach is that of both.
-        items = [item // len(_DIRECTIONS[which]) for item in agreement.items]
-        return replace(agreement, items=items).estimate(*self.look_up([key[0] for key in votes]))
+        directions = len(_DIRECTIONS[which])
+        items = [item // directions for item in agreement.items]
+        clusters = self.look_up([key[0] for key in votes])
+        return replace(agreement, items=items).estimate(*clusters)
 
     def summarize_audit(self, audits: Mapping[str, Sequence[AuditLabel]]) -> AuditSummary:
         """Summarize the audit of a run."""
         by_system: dict[str, list[AuditLabel]] = defaultdict(list)
-        for labels in audits.values():
-            for label in labels:
-                if not label.skipped:
-                    by_system[label.system].append(label)
+        for label in chain(*audits.values()):
+            if not label.skipped:
+                by_system[label.system].append(label)
         systems: dict[str, dict[str, AuditShare]] = {}
-        for name in sorted(by_system):
-            systems[name] = {question: self._share_yes(by_system[name], question) for question in PAPER}
+        for name, labels in sorted(by_system.items()):
+            systems[name] = {question: self._share_yes(labels, question) for question in PAPER}
         return AuditSummary(dict(PAPER), _count_labels(audits), systems)
 
     def _share_yes(self, labels: Sequence[AuditLabel], question: str) -> AuditShare:

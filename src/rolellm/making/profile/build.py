@@ -30,12 +30,7 @@ from rolellm.llm.model import (
 )
 from rolellm.making.profile.excerpts import choose_excerpts
 from rolellm.making.profile.phrases import Phrase, find_repeated_phrases
-from rolellm.making.profile.portrait import (
-    MOST_BYTES,
-    Portrait,
-    accept_portrait,
-    collect_names,
-)
+from rolellm.making.profile.portrait import MOST_BYTES, accept_portrait, collect_names
 from rolellm.making.settings import BuildSettings
 from rolellm.models.prompts.render import hash_templates, load_template
 from rolellm.models.prompts.retrieval import find_exchanges
@@ -131,7 +126,8 @@ class BuildProfile(Step[Profile]):
 
     def __post_init__(self) -> None:
         self.settings = _keep_description(self.settings, self.start)
-        self._receipt: dict[str, dict[str, Any]] = {}
+        self._models: dict[str, str] = {}
+        self._defects: dict[str, list[str]] = {}
 
     @property
     def needs_model(self) -> bool:
@@ -153,11 +149,11 @@ class BuildProfile(Step[Profile]):
             EndpointError: When a request never got a reply.
         """
         start, settings = self.start, self.settings
-        self._receipt = {"models": {}, "prompts": {}, "mended": {}, "defects": {}}
+        self._models, self._defects = {}, {}
         description = settings.description and settings.description.strip()
-        background, shown = None, None
+        background = None
         if description is None:
-            background, description, shown = yield from self._ask_descriptions(llm)
+            background, description = yield from self._ask_descriptions(llm)
         offered, most = self._list_offered(), settings.catchphrases
         catchphrases: tuple[str, ...] = ()
         if offered:
@@ -166,21 +162,21 @@ class BuildProfile(Step[Profile]):
             try:
                 catchphrases = yield from self._ask(llm, request, accept, "catchphrases", catchphrases)
             except ModelError:
-                self._receipt["defects"]["catchphrases"] = ["None were picked: no reply was usable."]
+                self._defects["catchphrases"] = ["None were picked: no reply was usable."]
         built = replace(start, background=background, description=description, catchphrases=catchphrases)
         source = "written" if settings.description is None else "given"
         receipt = {
             "settings": {**dump(settings), "description": source},
             "templates": hash_templates(start.language, "profile_"),
-            **self._receipt,
-            "excerpts": shown,
+            "models": self._models,
+            "defects": self._defects,
             "offered": len(offered),
             "notes": get_notes(start),
             "result": hash_result(built),
         }
         return replace(built, made={**start.made, "build": receipt})
 
-    def _ask_descriptions(self, llm: LLM) -> Plan[tuple[str, str, dict[str, int]]]:
+    def _ask_descriptions(self, llm: LLM) -> Plan[tuple[str, str]]:
         start, sampling = self.start, self.settings.sampling
         names = collect_names(start)
         budget, count = self.settings.excerpt_tokens, llm.counter.count
@@ -190,31 +186,29 @@ class BuildProfile(Step[Profile]):
             length = len(notes) * most // tokens
             notes = notes[: min(length, len(notes) - 1)].rstrip()
             tokens = count(notes)
-        excerpts, shown = choose_excerpts(start, names, budget - tokens, llm.counter)
-        if not shown["own"] and not notes:
+        excerpts, own_count = choose_excerpts(start, names, budget - tokens, llm.counter)
+        if not own_count and not notes:
             raise ScriptError(
                 f"nothing to describe {start.role} from: no line of its own that fits, and no notes; "
                 "give a script in which it speaks, or a description (--description)"
             )
         request = request_third_person(start, excerpts, notes, sampling)
         material = f"{excerpts}\n{get_notes(start)}"
-        longest = Portrait("a" * MOST_BYTES)
+        longest = "a" * MOST_BYTES
         accept = accept_portrait("third", start.language, names, material)
-        background = (yield from self._ask(llm, request, accept, "description, third person", longest)).text
+        background = yield from self._ask(llm, request, accept, "description, third person", longest)
         request = request_second_person(start, background, sampling)
         accept = accept_portrait("second", start.language, names, f"{material}\n{background}")
         try:
-            portrait = yield from self._ask(llm, request, accept, "description, second person", longest)
+            description = yield from self._ask(llm, request, accept, "description, second person", longest)
         except ModelError:
             # What is said of the role is better than nothing said to it.
-            self._receipt["defects"]["second"] = [
-                "It is still in the third person: no reply in the second person was usable."
-            ]
-            return background, background, shown
-        return background, portrait.text, shown
+            self._defects["second"] = ["It is still in the third person: no reply in the second person was usable."]
+            return background, background
+        return background, description
 
     def _ask(self, llm: LLM, request: Request, accept: Accept[T], label: str, stand_in: T) -> Plan[T]:
-        """Ask for one text; note which model gave it, by which prompt, and what is wrong with it."""
+        """Ask for one text; note which model gave it, and what is wrong with it."""
         (outcome,) = yield Round([request], accept, label=label, also=["length"], stand_in=lambda _: stand_in)
         if isinstance(outcome, Failure):
             error = EndpointError if outcome.kind in _NO_REPLY else ModelError
@@ -229,18 +223,10 @@ class BuildProfile(Step[Profile]):
                 "model, or give your own (--description FILE; --catchphrases none)"
             )
         name = request.tag.removeprefix("profile/")
-        value = cast(T, outcome.value)
-        portrait = value if isinstance(value, Portrait) else Portrait("")
-        entries = {
-            "models": outcome.reply.model,
-            "prompts": request.prompt_hash,
-            "mended": list(portrait.mended),
-            "defects": list(outcome.defects),
-        }
-        for part, entry in entries.items():
-            if entry:
-                self._receipt[part][name] = entry
-        return value
+        self._models[name] = outcome.reply.model
+        if outcome.defects:
+            self._defects[name] = list(outcome.defects)
+        return cast(T, outcome.value)
 
     def describe(self, result: Profile) -> dict[str, Any]:
         """Return how the profile was made."""
@@ -249,8 +235,6 @@ class BuildProfile(Step[Profile]):
     def summarize(self, result: Profile) -> dict[str, Any]:
         """Count the parts of the character, and collect notes for the user."""
         notes: list[str] = []
-        for part, repairs in result.made["build"]["mended"].items():
-            notes += (f"{_FIELDS[part]}: {repair}" for repair in repairs)
         for name, defects in list_defects(result).items():
             notes += (f"{name}, kept with a defect: {defect}" for defect in defects)
         return {"counts": count_parts(result), "notes": notes}

@@ -16,9 +16,7 @@ from rolellm.models.prompts.render import format_turn
 _OF_OTHERS: Final = 0.4
 
 
-def choose_excerpts(
-    character: Profile, names: re.Pattern[str], budget: int, counter: TokenCounter
-) -> tuple[str, dict[str, int]]:
+def choose_excerpts(character: Profile, names: re.Pattern[str], budget: int, counter: TokenCounter) -> tuple[str, int]:
     """Choose the excerpts, spread over the script; the same for the same script.
 
     Args:
@@ -28,9 +26,8 @@ def choose_excerpts(
         counter: Counts tokens.
 
     Returns:
-        The turns as text, in the order of the script, with an empty line where some were left out. And how many of them
-        are the role's (``own``), how many others are right before those or of the role (``others``), and the
-        ``tokens`` of the text.
+        The turns as text, in the order of the script, with an empty line where some were left out; and how many of them
+        are the role's.
     """
     turns, count = character.turns, counter.count
     lines = [format_turn(turn, character.language) for turn in turns]
@@ -51,8 +48,7 @@ def choose_excerpts(
         if excerpts and not is_next:
             excerpts.append("")
         excerpts.append(lines[index])
-    text = "\n".join(excerpts)
-    return text, {"own": len(own & chosen), "others": len(chosen - own), "tokens": count(text)}
+    return "\n".join(excerpts), len(own & chosen)
 
 
 def _take_passages(passages: Sequence[Sequence[int]], budget: int, costs: Sequence[int], chosen: set[int]) -> None:

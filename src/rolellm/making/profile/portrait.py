@@ -1,4 +1,4 @@
-"""A description in a model's reply: what a program can mend is mended and noted, the rest is named for a repair.
+"""A description in a model's reply: what a program can mend is mended, the rest is named for a repair.
 
 Small models put headings over it, name the person, write on without an end, or leave the third person for the second.
 Five checks name what is left: length, language, voice, names, person. A description that still has a defect after the
@@ -11,25 +11,23 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from rolellm.characters.reply_rules import RULES, find_breaches
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.records import Language, Profile
-from rolellm.core.settings import load_words, read_word_list
+from rolellm.core.settings import load_words
 from rolellm.core.text import HAN, SPACE_BETWEEN_HAN, load_chinese_tokenizer
 from rolellm.llm.model import Accept, Reply, Request, UnacceptableError, strip_thoughts
 from rolellm.models.prompts.leaks import make_leak_check
 from rolellm.models.prompts.render import Template, load_template
 
 _RUN: Final = re.compile(r"[^\W_]+")
-_ARTICLE: Final = re.compile(r"(?:the|an?)\s+(?=\S)", re.IGNORECASE)
+_ARTICLE: Final = re.compile(r"^(?:the|an?)\s+(?=\S)", re.IGNORECASE)
 _LATIN_EDGE: Final = ("(?<![A-Za-z0-9_\u00c0-\u024f])", "(?![A-Za-z0-9_\u00c0-\u024f])")
 _LEAST_PART: Final = 3
-_TITLES: Final = load_words("titles_en")
 #: Parts of names that name nobody by themselves.
-_COMMON: Final = _TITLES | load_words("name_particles")
+_COMMON: Final = load_words("titles_en") | load_words("name_particles")
 
 
 def find_role_name(names: re.Pattern[str], text: str) -> str | None:
@@ -46,49 +44,28 @@ def collect_names(character: Profile) -> re.Pattern[str]:
 
     Chinese names of one character are passed over: they would be found in other words.
     """
-    patterns: set[str] = set()
+    names: set[str] = set()
     for name in character.names:
-        patterns.update(map(_build_pattern, _list_parts(name)))
-        whole = _make_name_pattern(name)
-        if whole is not None:
-            patterns.add(whole)
+        words = _RUN.findall(name)
+        is_word = any(len(word) > 1 for word in words)
+        if is_word or (words and words[0].lower() not in "ai" and not HAN.match(words[0])):
+            names.add(_ARTICLE.sub("", name))
+        names.update(filter(_names_alone, words))
     # The longest first: of aliases that contain each other the whole one is what is found.
-    ordered = sorted(patterns, key=lambda pattern: (-len(pattern), pattern))
-    return re.compile("|".join(ordered) or "(?!)", re.IGNORECASE)
+    ordered = sorted(names, key=lambda name: (-len(name), name))
+    patterns = []
+    for name in ordered:
+        before = "" if HAN.match(name[0]) else _LATIN_EDGE[0]
+        after = "" if HAN.match(name[-1]) else _LATIN_EDGE[1]
+        patterns.append(before + re.escape(name) + after)
+    return re.compile("|".join(patterns) or "(?!)", re.IGNORECASE)
 
 
-def _make_name_pattern(name: str) -> str | None:
-    match = _ARTICLE.match(name)
-    runs = _RUN.findall(name[match.end() :] if match else name)
-    if not runs:
-        return None
-    first = runs[0]
-    is_letter_or_character = len(runs) == 1 and len(first) < 2
-    if is_letter_or_character and (HAN.search(first) or first.lower() in "ai"):
-        return None
-    return _build_pattern(*runs)
-
-
-def _build_pattern(*runs: str) -> str:
-    """Build a pattern of words with little between them, and no letter on either side except in Chinese."""
-    before = "" if HAN.match(runs[0]) else _LATIN_EDGE[0]
-    after = "" if HAN.match(runs[-1][-1]) else _LATIN_EDGE[1]
-    return before + r"[\W_]{0,3}".join(map(re.escape, runs)) + after
-
-
-def _list_parts(name: str) -> list[str]:
-    """List the words of a name that name its bearer alone."""
-    runs = _RUN.findall(name)
-    parts = []
-    if len(runs) < 2:
-        return []
-    for run in runs:
-        is_name = len(run) >= _LEAST_PART and run[0].isupper()
-        if HAN.match(run):
-            is_name = len(run) > 1
-        if is_name and run.casefold() not in _COMMON:
-            parts.append(run)
-    return parts
+def _names_alone(word: str) -> bool:
+    """Tell whether a word of a name names its bearer without the others."""
+    if HAN.match(word):
+        return len(word) > 1
+    return len(word) >= _LEAST_PART and word[0].isupper() and word.casefold() not in _COMMON
 
 
 Person = Literal["third", "second"]
@@ -130,20 +107,7 @@ _I_ZH: Final = frozenset({"我", "我们", "咱", "咱们", "俺"})
 _OPENS_AS_THIRD: Final = re.compile(r"\A\W{0,3}(?:(?:she|he|they|it)\b|[他她它])", re.IGNORECASE)
 
 
-@dataclass(frozen=True, slots=True)
-class Portrait:
-    """A description as it is kept.
-
-    Attributes:
-        text: One paragraph.
-        mended: What was mended in it, in words.
-    """
-
-    text: str
-    mended: tuple[str, ...] = ()
-
-
-def accept_portrait(person: Person, language: Language, names: re.Pattern[str], material: str) -> Accept[Portrait]:
+def accept_portrait(person: Person, language: Language, names: re.Pattern[str], material: str) -> Accept[str]:
     """Make the `accept` that takes a description.
 
     Args:
@@ -159,18 +123,18 @@ def accept_portrait(person: Person, language: Language, names: re.Pattern[str], 
     """
     find_leak = make_leak_check(language, material)
 
-    def accept(_: Request, reply: Reply) -> Portrait:
-        portrait = clean_reply(reply.text, person, names, language)
-        defects = find_defects(portrait.text, person, names, language)
-        leak = find_leak(portrait.text)
+    def accept(_: Request, reply: Reply) -> str:
+        text = clean_reply(reply.text, person, names, language)
+        defects = find_defects(text, person, names, language)
+        leak = find_leak(text)
         if leak:
             defects["voice"] = f'repeats the instructions ("{leak}")'
         if not defects:
-            return portrait
+            return text
         reasons = tuple(_describe_defects(defects, language, "en"))
         feedback = " ".join(_describe_defects(defects, language, language))
-        usable: Portrait | None = portrait
-        is_too_short = _count_units(portrait.text, language) < _LEAST[language]
+        is_too_short = _count_units(text, language) < _LEAST[language]
+        usable: str | None = text
         if is_too_short or not defects.keys().isdisjoint(_WORTHLESS):
             usable = None
         raise UnacceptableError(" ".join(reasons), feedback=feedback, usable=usable, defects=reasons)
@@ -199,25 +163,14 @@ def _describe_defects(defects: dict[Defect, str], language: Language, told_in: L
     return descriptions
 
 
-def clean_reply(text: str, person: Person, names: re.Pattern[str], language: Language) -> Portrait:
+def clean_reply(text: str, person: Person, names: re.Pattern[str], language: Language) -> str:
     """Reduce a reply to one paragraph of whole sentences, not too long, without the role's name where that is easy."""
-    notes: list[str] = []
-    text = strip_thoughts(text)[: 2 * MOST_BYTES]
-    bare = flatten_markup(text, language)
-    if re.sub(r"\W", "", bare) != re.sub(r"\W", "", text):
-        notes.append("what stood around the description was left out")
-    elif _MARKUP.search(text):
-        notes.append("headings and lists became one paragraph")
+    text = flatten_markup(strip_thoughts(text)[: 2 * MOST_BYTES], language)
     if person == "third":
-        unnamed = replace_names(bare, names, language)
+        text = replace_names(text, names, language)
     else:
-        unnamed = _drop_sentences(bare, lambda sentence: find_role_name(names, sentence) is not None, language)
-    if unnamed != bare:
-        notes.append("the role's name was left out")
-    whole = trim_to_sentences(unnamed, language)
-    if whole != unnamed:
-        notes.append("cut at the end of a sentence")
-    return Portrait(whole, tuple(notes))
+        text = _drop_sentences(text, lambda sentence: find_role_name(names, sentence) is not None, language)
+    return trim_to_sentences(text, language)
 
 
 def flatten_markup(text: str, language: Language) -> str:
@@ -257,32 +210,15 @@ def _count_units(text: str, language: Language) -> int:
     return sum(not character.isspace() for character in text)
 
 
-_TITLED: Final = rf"(?:(?-i:\b[Tt]he\s+)?(?:(?-i:\b(?=[A-Z]))(?:{'|'.join(read_word_list('titles_en'))})\.?\s+)*)"
-_SURNAMES: Final = "(?-i:(?: [A-Z][a-z]+)*)"
 _NOBODY: Final = {"en": "the character", "zh": "这个人物"}
 
 
 def replace_names(text: str, names: re.Pattern[str], language: Language) -> str:
-    """Replace the role's name by "the character", and drop it where it only says what the role is called."""
+    """Replace the role's name by "the character"."""
     if find_role_name(names, text) is None:
         return text
-    name = f"(?:{names.pattern})"
-    if language == "zh":
-        # In 齐天大圣, 大圣 alone is not a word.
-        words = {word for word in load_chinese_tokenizer()(text) if names.search(word)}
-        longest_first = sorted(words, key=len, reverse=True)
-        patterns = [*map(re.escape, longest_first), names.pattern]
-        name = f"(?:{'|'.join(patterns)})+"
-    else:
-        name = f"{_TITLED}(?:{name} )*(?-i:(?![a-z])){name}{_SURNAMES}"
-    text = re.sub(rf"(?i)\s*[(（]\W*{name}\W*[)）]|(?:(?<=he is )|(?<=[他她]是)){name}[,，]\s*", "", text)
-
-    def name_nobody(hit: re.Match[str]) -> str:
-        before, nobody = text[: hit.start()].rstrip(), _NOBODY[language]
-        begins_sentence = not before or before[-1] in '.!?:;"“'
-        return nobody[0].upper() + nobody[1:] if begins_sentence else nobody
-
-    return re.sub(name, name_nobody, text, flags=re.IGNORECASE)
+    text = names.sub(_NOBODY[language], text)
+    return re.sub(r"(\A|[.!?:;\"“]\s*)the character", r"\1The character", text)
 
 
 def _split_sentences(text: str) -> list[str]:

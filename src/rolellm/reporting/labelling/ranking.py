@@ -32,7 +32,8 @@ class LabelPage:
 
     def build(self) -> gr.Blocks:
         """Build the page."""
-        task, texts = self._task, dict[str, gr.Textbox]()
+        task = self._task
+        texts: dict[str, gr.Textbox] = {}
         radios: list[gr.Radio] = []
         with gr.Blocks(title="Rank answers", analytics_enabled=False) as page:
             index, started = gr.State(0), gr.State(0.0)
@@ -48,8 +49,8 @@ class LabelPage:
                 if task.kind == "ranking":
                     field = task.fields[len(radios)]
                     radios.append(gr.Radio(field.choices, label=f"{field.name}: 1 is best, equal places are ties"))
-            if task.kind == "audit":
-                radios += [gr.Radio(field.choices, label=_QUESTIONS[field.name]) for field in task.fields]
+            for field in task.fields if task.kind == "audit" else ():
+                radios.append(gr.Radio(field.choices, label=_QUESTIONS[field.name]))
             with gr.Row():
                 back, skip = gr.Button("Back"), gr.Button("Skip")
                 save = gr.Button("Save", variant="primary")
@@ -64,8 +65,11 @@ class LabelPage:
     def _find_open(self, start: int) -> int:
         """Find the next item without a label; the one at the start where there is none."""
         statuses = self._task.statuses()
-        order = [*range(start, len(statuses)), *range(start)]
-        return next((index for index in order if statuses[index] == "open"), min(start, len(statuses) - 1))
+        order: list[int] = [*range(start, len(statuses)), *range(start)]
+        for index in order:
+            if statuses[index] == "open":
+                return index
+        return min(start, len(statuses) - 1)
 
     def _begin(self) -> list[Any]:
         return self._show(self._find_open(0))
@@ -90,11 +94,13 @@ class LabelPage:
     def _show(self, index: int) -> list[Any]:
         """Return the values of the page for an item."""
         statuses = self._task.statuses()
-        left = statuses.count("open")
-        progress = f"Item {index + 1} of {len(statuses)} ({statuses[index]}), {left} left"
-        if not left:
+        open_count = statuses.count("open")
+        progress = f"Item {index + 1} of {len(statuses)} ({statuses[index]}), {open_count} left"
+        if not open_count:
             progress = f"**All is labeled.** Press Ctrl-C in the terminal, then go on with `{self._next_line}`"
-        return [index, time.time(), progress, *self._task.items[index].texts.values(), *self._task.values(index)]
+        texts = self._task.items[index].texts.values()
+        values = self._task.values(index)
+        return [index, time.time(), progress, *texts, *values]
 
 
 def _make_text(label: str | None) -> gr.Textbox:

@@ -50,7 +50,7 @@ class _KeyGuard:
         await app(scope, receive, send)
 
     def _is_key(self, text: str | None) -> bool:
-        return text is not None and secrets.compare_digest(text.encode(), self._key.encode())
+        return secrets.compare_digest((text or "").encode(), self._key.encode())
 
 
 @contextmanager

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gradio as gr
 
@@ -29,6 +29,13 @@ from rolellm.playing.player import NOTES, RolePlayer
 _PAUSE = 0.1
 
 
+class _ShownReplies(NamedTuple):
+    """Replies as the page shows them: the models' names in this order, and when the replies were there."""
+
+    names: tuple[str, ...]
+    ready: float
+
+
 class TalkPage:
     """The page.
 
@@ -43,11 +50,11 @@ class TalkPage:
     """
 
     def __init__(self, players: Mapping[str, RolePlayer], votes: Path, annotator: str) -> None:
-        self._players, self._votes, self._annotator = players, votes, check_annotator(annotator)
+        self._players, self._votes = players, votes
+        self._annotator = check_annotator(annotator)
         self._player = next(iter(players.values()))
         self._repeats = Counter[Sequence[Message]]()
-        # By message and replies as shown: the models' names in this order, and when the replies were there.
-        self._shown: dict[tuple[str, ...], tuple[tuple[str, ...], float]] = {}
+        self._shown: dict[tuple[str, ...], _ShownReplies] = {}
         _read_votes(votes)
 
     def build(self) -> gr.Blocks:
@@ -100,12 +107,14 @@ class TalkPage:
             # The reason may name the model.
             reason = "there was no reply; ask each model alone to learn why" if len(names) > 1 else str(error)
             raise gr.Error(escape(reason), print_exception=False) from error
-        self._shown[message, *replies] = (tuple(names), time.monotonic())
+        self._shown[message, *replies] = _ShownReplies(tuple(names), time.monotonic())
         yield replies
 
     def _answer(self, name: str, turns: Sequence[tuple[str, str]], message: str) -> Iterator[str]:
-        player, ends = self._players[name], list[Finish]()
-        prompt = player.prompt([*self._select_turns(name, turns), user(message)])
+        player = self._players[name]
+        ends: list[Finish] = []
+        own_turns = self._select_turns(name, turns)
+        prompt = player.prompt([*own_turns, user(message)])
         if prompt.warning:
             gr.Warning(prompt.warning)
         repeat = self._repeats[prompt.messages]
@@ -123,8 +132,8 @@ class TalkPage:
                 replies.append(text)
                 continue
             if replies:
-                names, _ = self._shown.get((message, *replies), ((), 0.0))
-                index = names.index(name) if name in names else 0
+                shown = self._shown.get((message, *replies))
+                index = shown.names.index(name) if shown else 0
                 selected.append(assistant(replies[index]))
             message, replies = text, []
             selected.append(user(text))
@@ -136,20 +145,23 @@ class TalkPage:
         start = index
         while start > 0 and history[start]["role"] != "user":
             start -= 1
-        texts = tuple(_read_text(item) for item in history[start : start + 3])
-        if texts not in self._shown:
+        texts = tuple(map(_read_text, history[start : start + 3]))
+        shown = self._shown.get(texts)
+        if shown is None:
             raise gr.Error("there is no vote on this reply; say something and wait for both replies")
         message, *replies = texts
-        names, ready = self._shown[texts]
+        names = shown.names
         preferred = index - start - 1
         sheet = self._player.part.sheet
         answers = dict(zip(names, replies, strict=True))
-        row_id = f"vote-{hash_json([message, *sorted(replies)])[:12]}"
+        digest = hash_json([message, *sorted(replies)])
+        row_id = f"vote-{digest[:12]}"
         about = sheet.full_description
         row = Row(row_id, sheet.role, sheet.language, "general", message, (), role_description=about)
         ranks = (1.0, 2.0) if preferred == 0 else (2.0, 1.0)
-        seconds = round(time.monotonic() - ready, 1)
-        label = RankingLabel(row.id, self._annotator, names, ranks, seconds, hash_content(row, answers))
+        seconds = round(time.monotonic() - shown.ready, 1)
+        content = hash_content(row, answers)
+        label = RankingLabel(row.id, self._annotator, names, ranks, seconds, content)
         try:
             _append_vote(self._votes, row, answers, label)
         except RoleLLMError as error:
@@ -160,13 +172,16 @@ class TalkPage:
 def _read_text(item: Mapping[str, Any]) -> str:
     """Read a message's text, which Gradio gives whole or in parts."""
     content = item["content"]
-    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+    if isinstance(content, str):
+        return content
+    return "".join(part["text"] for part in content)
 
 
 def _read_votes(folder: Path) -> Comparison:
     """Read the votes in a folder so far."""
     if not (folder / RESULT).is_file():
-        if folder.exists() and any(file.name != ".lock" for file in folder.iterdir()):
+        files = list(folder.iterdir()) if folder.exists() else []
+        if any(file.name != ".lock" for file in files):
             raise SettingsError(f"{folder} holds other files; name another folder with --set votes=FOLDER")
         return Comparison([], [], {})
     run = read_run(folder)
@@ -183,6 +198,8 @@ def _append_vote(folder: Path, row: Row, answers: Mapping[str, str], label: Rank
         for name, text in answers.items():
             systems[name] = System(name)
             all_answers.setdefault(name, {})[row.id] = text
-        rows = [one for one in before.rows if one.id != row.id]
-        write_run(folder, Comparison([*rows, row], list(systems.values()), all_answers), votes=True)
-        append_label(label_path(folder, label.annotator, RankingLabel), label)
+        rows = [voted for voted in before.rows if voted.id != row.id]
+        comparison = Comparison([*rows, row], list(systems.values()), all_answers)
+        write_run(folder, comparison, votes=True)
+        path = label_path(folder, label.annotator, RankingLabel)
+        append_label(path, label)

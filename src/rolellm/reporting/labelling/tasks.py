@@ -92,7 +92,9 @@ class Item:
         texts = {"role": row.role, "description": row.role_description or "", "question": row.question}
         texts["references"] = "\n\n".join(references)
         texts |= zip(LETTERS, self.answers.values(), strict=False)
-        return {name: make_visible(truncate(text, _MAX_TEXT)) for name, text in texts.items()}
+        for name, text in texts.items():
+            texts[name] = make_visible(truncate(text, _MAX_TEXT))
+        return texts
 
 
 class LabelTask:
@@ -124,8 +126,9 @@ class LabelTask:
         self.items: list[Item] = []
         if settings.audit:
             self.kind = "audit"
-            for row, name in sample_answers(comparison, settings.sample, settings.system):
-                self.items.append(Item(row, select_answers(comparison, row, [name])))
+            for row, name in sample_answers(comparison, settings.limit, settings.system):
+                answers = select_answers(comparison, row, [name])
+                self.items.append(Item(row, answers))
             # Only whether a reply is correct may be beyond a person.
             self.fields = [Field("instruction", _YES_NO), Field("style", _YES_NO), Field("correct", tuple(_ANSWERS))]
         else:
@@ -133,10 +136,11 @@ class LabelTask:
             names = list_labelled_systems(comparison)
             if len(names) > len(LETTERS):
                 raise SettingsError(f"{len(names)} systems are too many to rank; at most {len(LETTERS)} are possible")
-            for row in sample_rows(comparison, settings.sample):
+            for row in sample_rows(comparison, settings.limit):
                 answers = select_answers(comparison, row, names)
                 order = draw_blind_order(annotator, row, answers)
-                self.items.append(Item(row, {name: answers[name] for name in order}))
+                ordered = {name: answers[name] for name in order}
+                self.items.append(Item(row, ordered))
             choices = tuple(map(str, range(1, len(names) + 1)))
             self.fields = [Field(f"place of {letter}", choices) for letter in LETTERS[: len(names)]]
         self._lock = threading.Lock()
@@ -147,9 +151,11 @@ class LabelTask:
 
     def _find_label(self, item: Item) -> Label | None:
         """Find a label of these answers; one more system since, and the row is to be ranked again."""
-        key = (item.row.id, *item.answers) if self.kind == "audit" else (item.row.id,)
-        label: Label | None = self._labels.get(key)
-        return label if label is not None and set(label.names) == set(item.answers) else None
+        systems = item.answers if self.kind == "audit" else ()
+        label: Label | None = self._labels.get((item.row.id, *systems))
+        if label is None or set(label.names) != set(item.answers):
+            return None
+        return label
 
     def statuses(self) -> list[Status]:
         """Return what is done of each item, in order."""
@@ -204,7 +210,8 @@ class LabelTask:
             if values is not None:
                 ranks = compute_mid_ranks([int(value or 0) for value in values])
             return RankingLabel(row_id, self.annotator, names, ranks, seconds, item.about)
-        instruction, style, correct = [None] * 3 if values is None else [_ANSWERS[value or ""] for value in values]
+        words = [None] * len(self.fields) if values is None else values
+        instruction, style, correct = [_ANSWERS[word] if word else None for word in words]
         return AuditLabel(row_id, names[0], self.annotator, instruction, style, correct, seconds, item.about)
 
     def write_sheet(self, path: Path) -> None:
@@ -233,7 +240,8 @@ class LabelTask:
         indexes = {item.token: index for index, item in enumerate(self.items)}
         with path.open(encoding="utf-8-sig", newline="") as stream:
             for line, cells in enumerate(csv.DictReader(stream), start=2):
-                words = [(cells.get(field.name) or "").strip().casefold() for field in self.fields]
+                texts = [cells.get(field.name) or "" for field in self.fields]
+                words = [text.strip().casefold() for text in texts]
                 if not any(words):
                     continue
                 index = indexes.get(cells.get("item") or "")
