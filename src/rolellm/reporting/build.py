@@ -260,7 +260,8 @@ def _read_judged_part(run: JudgeRun, options: ReportOptions, own: OwnTurns | Non
     if own is not None:
         training = list(map(asdict, own.trained))
         title = own.name
-    reports = _add_floors(reports, comparison.rows, scoring, training)
+    models = {name: report for name, report in reports.items() if name not in comparison.canaries}
+    reports |= _add_floors(models, comparison.rows, scoring, training)
     released = published_for(judged.config, judged.split, comparison.rows)
     part = Section(title, reports, judged, run.recipe, released)
     questions = replace(_collect_questions(run), rows=comparison.rows)
