@@ -20,7 +20,7 @@ from rolellm.scoring.predictions import Predictions
 from rolellm.scoring.published import PUBLISHED, content_hash
 from rolellm.scoring.score import score_rows
 
-from .conftest import PAYLOADS, parse
+from .conftest import PAYLOADS, make_values, parse, read_reports
 from .judged_run import (
     MODELS,
     draw_judgements,
@@ -270,6 +270,13 @@ def test_what_cannot_be_reported(
     Path("unfinished/result.json").unlink()
     with pytest.raises(error, match=words):
         report(sources, "page.html", **options)
+
+
+def test_scores_that_do_not_compare_are_refused() -> None:
+    values = make_values()
+    values["tuned"]["protocol"] = "paper"
+    with pytest.raises(SettingsError, match="do not compare: protocol is paper, rouge-score"):
+        build_report(collect_sources([read_reports(values)]))
 
 
 def test_results_in_memory_are_reported_like_folders(run: Path, tmp_path: Path) -> None:
