@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -17,14 +16,14 @@ from rolellm.characters.folder import PROFILE
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import read_json, read_jsonl
 from rolellm.core.result import Result
+from rolellm.core.sanitize import make_visible
+from rolellm.core.table import Table
 from rolellm.core.text import join_names
 from rolellm.llm.client import FAILED
 from rolellm.llm.journal import JOURNAL
 
 if TYPE_CHECKING:
     import pandas
-
-    from rolellm.core.table import Table
 
 MANIFEST = "manifest.json"
 #: Kinds of runs that a release reads from a character's folder, by the beginning of their names.
@@ -147,14 +146,16 @@ class Run(Result, Generic[R]):
         return pandas.DataFrame(self.records(name))
 
     def __repr__(self) -> str:
-        return f"<Run {self.kind}: {self.asked - self.failed:,} of {self.asked:,} answered; {str(self.folder)!r}>"
+        head = f"<Run {self.kind}: {self.asked - self.failed:,} of {self.asked:,} answered; {str(self.folder)!r}>"
+        return "\n".join([head, *map(make_visible, self._shown.remarks())])
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th>{escape(name.replace('_', ' '))}</th><td>{escape(str(value))}</td></tr>"
-            for name, value in self.to_dict().items()
-        )
-        return f"<table><caption>{escape(self.kind)}</caption>{rows}</table>"
+        if isinstance(self.result, Result):
+            return super()._repr_html_()
+        rows = []
+        for name, value in self.to_dict().items():
+            rows.append((name.replace("_", " "), str(value)))
+        return Table.from_rows(self.kind, ("", ""), rows).to_html()
 
 
 def find_runs(folder: str | Path, kind: str | None = None) -> list[Run[None]]:
