@@ -96,12 +96,14 @@ def test_what_rows_say_beyond_their_turns(tmp_path: Path) -> None:
 
 def test_columns_are_named_where_they_do_not_tell() -> None:
     rows = [{"q": "Why?", "a": "Aye.", **FORMS["messages"], **FORMS["Alpaca"]}]
-    with pytest.raises(DataError, match=r"columns of 2 forms: messages; instruction, output. .*messages=messages"):
+    with pytest.raises(DataError, match=r"columns of 2 forms; choose one: --columns messages=messages or"):
         load(rows)
     for pairs in ("prompt=q,completion=a", "messages=messages", "instruction=q,output=a"):
         (dialogue,) = load(rows, columns=parse_columns([pairs]))
         assert dialogue.messages == (USER, REPLY)
-    with pytest.raises(DataError, match=r"the columns q, a, which are of no known form.*messages; or prompt, compl"):
+    with pytest.raises(
+        DataError, match=r"the columns q, a, which are of no known form.*--columns prompt=q,completion=a"
+    ):
         load([{"q": "Why?", "a": "Aye."}])
     with pytest.raises(DataError, match="has no column b; it has q, a"):
         load([{"q": "Why?", "a": "Aye."}], columns={"prompt": "q", "completion": "b"})
@@ -112,14 +114,14 @@ def test_columns_are_named_where_they_do_not_tell() -> None:
 @pytest.mark.parametrize(
     ("row", "words"),
     [
-        pytest.param({"messages": [USER]}, "found user; expected an assistant's turn", id="no reply"),
-        pytest.param({"messages": [REPLY]}, "found assistant; expected", id="only a greeting"),
-        pytest.param({"messages": []}, "found no turns; expected", id="no turns"),
+        pytest.param({"messages": [USER]}, "found turns of user; expected an assistant's turn", id="no reply"),
+        pytest.param({"messages": [REPLY]}, "found turns of assistant; expected", id="only a greeting"),
+        pytest.param({"messages": []}, "found turns of none; expected", id="no turns"),
         pytest.param({"messages": "Why?"}, "messages is neither a list", id="text"),
         pytest.param({"messages": [USER, REPLY | {"content": " "}]}, "found an empty reply in turn 2", id="empty"),
-        pytest.param({"messages": [USER, REPLY | {"weight": 0}]}, "with a weight of 1", id="weight 0"),
+        pytest.param({"messages": [USER, REPLY | {"weight": 0}]}, "of weight 1 if any", id="weight 0"),
         pytest.param({"messages": [USER, REPLY | {"weight": 0.5}]}, "a weight of 0.5 on a turn", id="half"),
-        pytest.param({"messages": [USER | {"weight": 1}, REPLY]}, "a weight of 1 on a turn of 'user'", id="weight"),
+        pytest.param({"messages": [USER | {"weight": 1}, REPLY]}, "a weight of 1 on a turn of user", id="weight"),
         pytest.param({"messages": [USER | {"role": "Pip"}, REPLY]}, "found a turn of 'Pip'; expected", id="speaker"),
         pytest.param({"messages": [USER, REPLY], "images": ["a.png"]}, "column images; expected text", id="images"),
         pytest.param(
@@ -138,7 +140,7 @@ def test_a_bad_row_is_named_or_skipped(row: dict[str, Any], words: str) -> None:
     own = load_own_rows(rows, DIALOGUES, skip_bad=True)
     assert len(list(own)) == 2
     assert [str(problem).partition(":")[0] for problem in own.skipped] == ["train_dataset, row 2"]
-    with pytest.raises(DataError, match=r"has no rows: all 1 are bad, the first: train_dataset, row 1"):
+    with pytest.raises(DataError, match=r"all 1 rows are bad, the first: train_dataset, row 1"):
         load([row], skip_bad=True)
 
 

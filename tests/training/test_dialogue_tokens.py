@@ -120,9 +120,9 @@ def test_rows_that_the_template_refuses_are_named_or_skipped() -> None:
     tokenizer = make_tokenizer("bytes")
     tool = {"role": "tool", "content": "at six"}
     data = [{"messages": TURNS}, {"messages": [TURNS[1], tool, TURNS[2]]}]
-    with pytest.raises(RecipeError, match=r"row row/2: .*cannot take the turns user, tool"):
+    with pytest.raises(RecipeError, match=r"train_dataset, row/2: .*cannot take the turns user, tool"):
         encode(load_own_rows(data, DIALOGUES), tokenizer)
     rows = load_own_rows(data, DIALOGUES, skip_bad=True)
     table = encode(rows, tokenizer)
     assert (len(table), len(rows.skipped)) == (1, 1)
-    assert "; 1 bad rows skipped, the first: row row/2: " in describe_dialogues(rows, table, 1024)
+    assert "; 1 bad row skipped, the first: train_dataset, row/2: " in describe_dialogues(rows, table, 1024)

@@ -87,49 +87,57 @@ def read_messages_row(row: Mapping[str, Any]) -> Dialogue:
 def read_prompt_row(row: Mapping[str, Any]) -> Dialogue:
     """Read ``prompt`` and ``completion``."""
     prompt = read_messages(row["prompt"], "user")
-    return _make_dialogue(row, [*prompt, *read_messages(row["completion"], "assistant")], first=len(prompt))
+    completion = read_messages(row["completion"], "assistant")
+    return _make_dialogue(row, prompt + completion, first=len(prompt))
 
 
 def read_alpaca_row(row: Mapping[str, Any]) -> Dialogue:
     """Read ``instruction``, ``input`` and ``output``, after the pairs of ``history``."""
-    turns: list[Turn] = []
-    for question, answer in row.get("history") or ():
-        turns += [{"role": "user", "content": question}, {"role": "assistant", "content": answer, "weight": 0}]
     prompt = row["instruction"]
     if row.get("input"):
         prompt = f"{prompt}\n\n{row['input']}"
-    turns.append({"role": "user", "content": prompt})
-    turns.append({"role": "assistant", "content": row["output"]})
-    return _make_dialogue(row, read_messages(turns, "user"), first=1)
+    texts: list[Any] = []
+    for pair in row.get("history") or ():
+        texts += pair
+    texts += [prompt, row["output"]]
+    turns = []
+    for number, text in enumerate(texts):
+        turns.append({"role": ("user", "assistant")[number % 2], "content": text})
+    return _make_dialogue(row, read_messages(turns, "user"), first=len(turns) - 1)
 
 
 def read_tavern_chat(chat: Mapping[str, Any]) -> Dialogue:
     """Read the lines of an exported chat of SillyTavern; a reply's swipes are those that were not chosen."""
-    lines = [line for line in chat["rows"] if isinstance(line.get("mes"), str) and not line.get("is_system")]
-    names = dict.fromkeys(str(line.get("name")) for line in lines if not line.get("is_user"))
-    if len(names) > 1:
-        raise DataError(f"a group chat of {', '.join(names)}; expected a chat with one character")
+    characters: dict[str, None] = {}
     turns: list[Turn] = []
-    for line in lines:
-        speaker = "user" if line.get("is_user") else "assistant"
+    for line in chat["rows"]:
+        text = line.get("mes")
+        # The first line has no message, and what is hidden from the model is marked.
+        if not isinstance(text, str) or line.get("is_system"):
+            continue
+        speaker = "user"
+        if not line.get("is_user"):
+            speaker = "assistant"
+            characters[str(line.get("name"))] = None
         if turns and turns[-1]["role"] == speaker:
             # Chat templates want speakers to take turns.
-            turns[-1]["content"] += f"\n\n{line['mes']}"
+            turns[-1]["content"] += f"\n\n{text}"
         else:
-            turns.append({"role": speaker, "content": line["mes"]})
-    return _make_dialogue({"id": chat["id"], "role": next(iter(names), None)}, turns, first=1)
+            turns.append({"role": speaker, "content": text})
+    if len(characters) > 1:
+        raise DataError(f"found a group chat of {', '.join(characters)}; expected a chat with one character")
+    role = next(iter(characters), None)
+    return _make_dialogue({"id": chat["id"], "role": role}, turns, first=1)
 
 
-MESSAGES: Final = RowForm("messages", ("messages",), read_messages_row)
-PROMPTS: Final = RowForm("prompt and completion", ("prompt", "completion"), read_prompt_row)
-TAVERN: Final = RowForm("a SillyTavern chat", ("name", "is_user", "mes"), read_tavern_chat, is_whole=True)
+_TAVERN: Final = RowForm("SillyTavern", ("name", "is_user", "mes"), read_tavern_chat, is_whole=True)
 #: The forms of dialogues.
 DIALOGUES: Final = (
-    MESSAGES,
-    PROMPTS,
+    RowForm("messages", ("messages",), read_messages_row),
     RowForm("ShareGPT", ("conversations",), read_messages_row),
     RowForm("Alpaca", ("instruction", "output"), read_alpaca_row),
-    TAVERN,
+    _TAVERN,
+    RowForm("prompt and completion", ("prompt", "completion"), read_prompt_row),
 )
 
 
@@ -146,8 +154,12 @@ class OwnRows(Generic[Item]):
     def __init__(
         self, source: _Source, names: Sequence[str], form: RowForm[Item], columns: Mapping[str, str], *, skip_bad: bool
     ) -> None:
-        self._source, self._names, self._columns, self.skip_bad = source, names, columns, skip_bad
-        self.name, self.form = source.name, form
+        self.name = source.name
+        self.form = form
+        self.skip_bad = skip_bad
+        self._source = source
+        self._names = names
+        self._columns = columns
         self.skipped: list[DataError] = []
 
     def __iter__(self) -> Iterator[Item]:
@@ -169,33 +181,36 @@ class OwnRows(Generic[Item]):
             else:
                 count += 1
                 yield item
+        if count == 0 and self.skipped:
+            raise DataError(f"{self.name}: all {len(self.skipped):,} rows are bad, the first: {self.skipped[0]}")
         if count == 0:
-            skipped = f": all {len(self.skipped):,} are bad, the first: {self.skipped[0]}" if self.skipped else ""
-            raise DataError(f"{self.name} has no rows{skipped}")
+            raise DataError(f"{self.name} has no rows")
 
     def read_columns(self) -> Iterator[tuple[str, dict[str, Any]]]:
         """Read the rows as they are, each with its place in words; columns have the names that the form expects."""
         bad = self.skipped if self.skip_bad else None
         for file, numbered in self._source.read_tables(bad):
             if self.form.is_whole:
-                name = Path(file).stem
-                yield file, {"id": name, "rows": [row for _, row in numbered]}
+                rows = [row for _, row in numbered]
+                yield file, {"id": Path(file).stem, "rows": rows}
                 continue
             for number, row in numbered:
-                renamed = {name: row.get(column) for name, column in self._columns.items()}
-                # A stream's first rows may lack a column that later ones have.
-                columns = {**dict.fromkeys(self._names), "id": f"row/{number}"}
+                # Each row has all columns, which a file of JSON Lines may leave out.
+                columns: dict[str, Any] = dict.fromkeys(self._names)
+                columns["id"] = f"row/{number}"
                 columns |= _remove_missing(row)
-                columns |= _remove_missing(renamed)
+                for name, column in self._columns.items():
+                    columns[name] = columns.get(column)
                 yield f"{file}, row {number}", columns
 
     def _read_row(self, row: dict[str, Any]) -> Item:
         media = [name for name in _REFUSED if row.get(name)]
         if media:
             raise DataError(f"found a value in the column {', '.join(media)}; expected text only: remove the column")
-        missing = [name for name in self.form.columns if row.get(name) is None and not self.form.is_whole]
-        if missing:
-            raise DataError(f"found no {' and no '.join(missing)}; expected {', '.join(self.form.columns)}")
+        if not self.form.is_whole:
+            missing = [name for name in self.form.columns if row.get(name) is None]
+            if missing:
+                raise DataError(f"found no {' and no '.join(missing)}; expected {', '.join(self.form.columns)}")
         return self.form.read(row)
 
     def __repr__(self) -> str:
@@ -226,15 +241,18 @@ def load_own_rows(
     source = _open_source(data, split)
     columns = columns or {}
     names = source.list_columns(skip_bad=skip_bad)
-    lacking = sorted(set(columns.values()) - set(names))
-    if lacking:
-        raise DataError(f"{source.name} has no column {', '.join(lacking)}; it has {', '.join(names)}")
-    matching = [form for form in forms if set(form.columns) <= {*names, *columns}]
+    unknown = ", ".join(sorted(set(columns.values()) - set(names)))
+    if unknown:
+        raise DataError(f"{source.name} has no column {unknown}; it has {', '.join(names)}")
+    all_names = {*names, *columns}
+    matching = [form for form in forms if all_names.issuperset(form.columns)]
     if len(matching) > 1 and columns:
         # What is named decides.
-        matching = [form for form in matching if set(form.columns) & set(columns)]
-    if len(matching) != 1:
-        raise DataError(_explain_choice(source.name, names, matching or forms, is_open=bool(matching)))
+        matching = [form for form in matching if not columns.keys().isdisjoint(form.columns)]
+    if not matching:
+        raise DataError(_explain_unknown(source.name, names, forms))
+    if len(matching) > 1:
+        raise DataError(_explain_ambiguous(source.name, matching))
     return OwnRows(source, names, matching[0], columns, skip_bad=skip_bad)
 
 
@@ -253,16 +271,22 @@ def parse_columns(pairs: Iterable[str]) -> dict[str, str]:
     return columns
 
 
-def _explain_choice(name: str, columns: Sequence[str], forms: Sequence[RowForm[Any]], *, is_open: bool) -> str:
-    names = [", ".join(form.columns) for form in forms]
-    example = ",".join(f"{column}=COLUMN" for column in forms[0].columns)
-    if is_open:
-        example = ",".join(f"{column}={column}" for column in forms[0].columns)
-        return f"{name} has the columns of {len(forms)} forms: {'; '.join(names)}. Choose one: --columns {example}"
+def _explain_unknown(name: str, names: Sequence[str], forms: Sequence[RowForm[Any]]) -> str:
+    expected = "; or ".join(", ".join(form.columns) for form in forms)
+    pairs = zip(forms[-1].columns, names, strict=False)
+    example = ",".join(f"{column}={own}" for column, own in pairs)
     return (
-        f"{name} has the columns {', '.join(columns) or '(none)'}, which are of no known form; expected "
-        f"{'; or '.join(names)}. Say which columns they are: --columns {example}"
+        f"{name} has the columns {', '.join(names)}, which are of no known form; expected {expected}. Say which they "
+        f"are, such as --columns {example}"
     )
+
+
+def _explain_ambiguous(name: str, forms: Sequence[RowForm[Any]]) -> str:
+    choices = []
+    for form in forms:
+        pairs = ",".join(f"{column}={column}" for column in form.columns)
+        choices.append(f"--columns {pairs}")
+    return f"{name} has the columns of {len(forms)} forms; choose one: {' or '.join(choices)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -308,7 +332,7 @@ def _open_source(data: Any, split: str) -> _Source:
     if path.is_file():
         return _Source(str(path), files=[path])
     if path.is_dir():
-        files = sorted(file for file in path.iterdir() if file.suffix.lower() in SUFFIXES)
+        files = [file for file in sorted(path.iterdir()) if file.suffix.lower() in SUFFIXES]
         if not files:
             raise DataError(f"no rows in this folder; expected files ending in {', '.join(SUFFIXES)}", path=path)
         return _Source(str(path), files=files)
@@ -329,34 +353,40 @@ def _load_from_hub(name: str) -> Any:
 def _open_dataset(data: Any, name: str, split: str) -> _Source:
     if isinstance(data, Mapping):
         # A DatasetDict; a single split needs no name.
-        if split not in data and len(data) != 1:
-            raise DataError(f"{name} has the splits {', '.join(map(str, data))}; expected {split}")
-        data = data[split] if split in data else next(iter(data.values()))
+        if len(data) == 1:
+            split = next(iter(data))
+        if split not in data:
+            raise DataError(f"{name} has the splits {', '.join(data)}; expected {split}")
+        data = data[split]
     features = getattr(data, "features", None) or {}
-    media = [column for column, kind in features.items() if type(kind).__name__ in ("Image", "Audio", "Video")]
-    if media:
-        raise DataError(f"{name}: the columns {', '.join(media)} are pictures or sound; expected text: remove them")
-    # What can be read only once is kept.
-    rows = list(data) if isinstance(data, Iterator) else data
-    return _Source(name, rows=rows)
+    for column, kind in features.items():
+        if type(kind).__name__ in ("Image", "Audio", "Video"):
+            raise DataError(f"{name}: found pictures or sound in the column {column}; expected text: remove the column")
+    if isinstance(data, Iterator):
+        # It can be read only once.
+        data = list(data)
+    return _Source(name, rows=data)
 
 
 def _make_dialogue(row: Mapping[str, Any], turns: list[Turn], first: int) -> Dialogue:
     """Make a dialogue that trains the assistant's turns from the first one on, except those of weight 0."""
-    weights = [turn.pop("weight", turn["role"] == "assistant") for turn in turns]
-    replies = [number for number, weight in enumerate(weights) if weight and number >= first]
-    if not replies:
-        speakers = ", ".join(turn["role"] for turn in turns) or "no turns"
-        raise DataError(f"found {speakers}; expected an assistant's turn after another one, with a weight of 1")
-    for number in replies:
-        turn = turns[number]
+    replies = []
+    for number, turn in enumerate(turns):
+        is_trained = turn.pop("weight", 1) and turn["role"] == "assistant"
+        if not is_trained or number < first:
+            continue
         if not turn["content"].strip() and "tool_calls" not in turn:
             raise DataError(f"found an empty reply in turn {number + 1}; expected text")
+        replies.append(number)
+    if not replies:
+        speakers = ", ".join(turn["role"] for turn in turns) or "none"
+        raise DataError(f"found turns of {speakers}; expected an assistant's turn after another, of weight 1 if any")
     system = row.get("system")
     if system and turns[0]["role"] != "system":
-        turns = [{"role": "system", "content": str(system)}, *turns]
+        turns.insert(0, {"role": "system", "content": str(system)})
         replies = [number + 1 for number in replies]
-    return Dialogue(str(row["id"]), tuple(turns), tuple(replies), row.get("role"), read_options(row))
+    row_id, options = str(row["id"]), read_options(row)
+    return Dialogue(row_id, tuple(turns), tuple(replies), row.get("role"), options)
 
 
 def read_options(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -394,7 +424,8 @@ def _read_turn(value: Mapping[str, Any]) -> Turn:
         if item or name in ("content", "value", "weight"):
             turn[name] = item
     if "from" in turn:
-        turn["role"], turn["content"] = turn.pop("from"), turn.pop("value", None)
+        turn["role"] = turn.pop("from")
+        turn["content"] = turn.pop("value", None)
     if "tool_calls" in turn:
         turn["content"] = turn.get("content") or ""
         turn["tool_calls"] = read_objects("tool_calls", turn["tool_calls"])
@@ -408,12 +439,11 @@ def _read_turn(value: Mapping[str, Any]) -> Turn:
     if turn["role"] not in _SPEAKERS:
         raise DataError(f"found a turn of {turn['role']!a:.40}; expected one of {', '.join(_SPEAKERS)}")
     turn["role"] = _SPEAKERS[turn["role"]]
-    weights = (0, 1) if turn["role"] == "assistant" else (0,)
-    if turn.get("weight", 0) not in weights:
-        raise DataError(
-            f"a weight of {turn['weight']!r:.20} on a turn of {turn['role']!r}; an assistant turn takes 1 (train it) "
-            "or 0 (only read it), others 0"
-        )
+    weight = turn.get("weight", 0)
+    is_possible = weight == 0 or (weight == 1 and turn["role"] == "assistant")
+    if not is_possible:
+        speaker = turn["role"]
+        raise DataError(f"found a weight of {weight!r:.20} on a turn of {speaker}; expected 0, or 1 for the assistant")
     return turn
 
 

@@ -26,6 +26,7 @@ import numpy.typing as npt
 from rolellm.core.errors import DataError, ModelError, RecipeError
 from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.progress import open_bar
+from rolellm.core.text import format_count
 from rolellm.data.own_rows import Dialogue, OwnRows, Turn
 from rolellm.models.prompts.encode import (
     TurnEncoder,
@@ -37,7 +38,7 @@ from rolellm.models.prompts.encode import (
 from rolellm.models.training_record import TrainedOn, hash_instruction
 from rolellm.training.examples import Example
 from rolellm.training.recipe import TrainingRecipe
-from rolellm.training.rows import draw_place, find_question
+from rolellm.training.rows import describe_skipped, draw_place, find_held_out_limit, find_question
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
@@ -64,12 +65,16 @@ class Encoded:
 
     def cut(self, max_length: int, *, truncate: bool) -> Encoded | None:
         """Keep the replies that fit; with `truncate`, also the beginning of the next one. None where there is none."""
-        spans = [span for span in self.spans if span[1] <= max_length]
-        if truncate:
-            spans = [(start, min(stop, max_length)) for start, stop in self.spans if start < max_length]
+        spans = []
+        for start, stop in self.spans:
+            if stop <= max_length:
+                spans.append((start, stop))
+            elif truncate and start < max_length:
+                spans.append((start, max_length))
         if not spans:
             return None
-        return Encoded(self.ids[: spans[-1][1]], spans)
+        _, end = spans[-1]
+        return Encoded(self.ids[:end], spans)
 
 
 class DialogueEncoder:
@@ -113,7 +118,8 @@ class DialogueEncoder:
 
         Nothing where the template does not allow one example.
         """
-        turns = list(dialogue.messages[: dialogue.replies[-1] + 1])
+        last = dialogue.replies[-1]
+        turns = list(dialogue.messages[: last + 1])
         if not self._is_stable or dialogue.options or not all(map(self._is_plain, turns)):
             return []
         marked = list(turns)
@@ -126,15 +132,19 @@ class DialogueEncoder:
         parts: list[str] = []
         for number in dialogue.replies:
             before, _, rest = rest.partition(_MARK.format(number))
-            parts += [before, turns[number]["content"]]
+            parts.append(before)
+            parts.append(turns[number]["content"])
+            if not rest.startswith(self._end_text):
+                return []
         # A template may change replies, such as by leaving out their thoughts.
-        is_whole = text == "".join([*parts, rest])
-        is_closed = all(after.startswith(self._end_text) for after in [*parts[2::2], rest])
-        return parts if is_whole and is_closed else []
+        if text != "".join(parts) + rest:
+            return []
+        return parts
 
     def _is_plain(self, turn: Turn) -> bool:
+        has_more = turn.keys() > {"role", "content"}
         # A special token in a text has to stay text, which takes the slower way.
-        return turn.keys() == {"role", "content"} and not self._added.search(turn["content"])
+        return not has_more and self._added.search(turn["content"]) is None
 
     def _encode_parts(self, split_dialogues: Sequence[Sequence[str]]) -> Iterator[Encoded]:
         """Tokenize the parts of many dialogues together."""
@@ -146,16 +156,17 @@ class DialogueEncoder:
         if not between:
             return
         batch = self._tokenizer(between, add_special_tokens=False, return_attention_mask=False, verbose=False)
-        pairs = zip(batch["input_ids"], encode_replies(self._tokenizer, replies), strict=True)
+        replies_ids = encode_replies(self._tokenizer, replies)
+        pairs = zip(batch["input_ids"], replies_ids, strict=True)
         for parts in split_dialogues:
             ids = array("i")
             spans: list[tuple[int, int]] = []
             for before, reply in islice(pairs, len(parts) // 2):
                 # What comes before a reply begins with the end token of the last one.
-                start = len(ids) + len(before)
-                spans.append((start, start + len(reply) + 1))
                 ids.extend(before)
+                start = len(ids)
                 ids.extend(reply)
+                spans.append((start, len(ids) + 1))
             ids.append(self._end)
             yield Encoded(ids, spans)
 
@@ -169,7 +180,8 @@ class DialogueEncoder:
 
     def _encode_reply(self, dialogue: Dialogue, number: int) -> Encoded:
         """Encode a reply after the turns before it."""
-        before, turn = dialogue.messages[:number], dialogue.messages[number]
+        before = dialogue.messages[:number]
+        turn = dialogue.messages[number]
         keys: set[str] = set().union(*before, turn)
         if dialogue.options or keys > {"role", "content"}:
             prompt, reply = self._encode_turns(before, [turn], dialogue.options)
@@ -177,7 +189,8 @@ class DialogueEncoder:
             prompt = encode_prompt(self._tokenizer, before)
             (reply,) = encode_replies(self._tokenizer, [turn["content"]])
             reply = [*reply, self._end]
-        return Encoded(array("i", [*prompt, *reply]), [(len(prompt), len(prompt) + len(reply))])
+        ids = array("i", prompt + reply)
+        return Encoded(ids, [(len(prompt), len(ids))])
 
 
 class DialogueTable:
@@ -220,16 +233,19 @@ class DialogueTable:
     def add(self, dialogue: Dialogue, encoded: Sequence[Encoded]) -> None:
         """Add a dialogue with the replies that fit."""
         training, number = self._training, len(self)
-        content = [dialogue.id, dialogue.messages, dialogue.replies, dialogue.role, dialogue.options]
-        self._digest.update(json.dumps(content).encode())
+        content = json.dumps([dialogue.id, dialogue.messages, dialogue.replies, dialogue.role, dialogue.options])
+        self._digest.update(content.encode())
         if dialogue.role is not None:
             self._roles.add(dialogue.role)
-        questions = [hash_instruction(find_question(dialogue.messages[:reply])) for reply in dialogue.replies]
+        questions = []
+        for reply in dialogue.replies:
+            question = find_question(dialogue.messages[:reply])
+            questions.append(hash_instruction(question))
         self._draws.append(draw_place(questions[0], training.seed))
         self._questions.extend(int(question, 16) for question in questions)
         self._askers.extend([number] * len(questions))
-        beginning = dialogue.messages[0]["content"]
-        family = int(hash_bytes(beginning.encode())[:16], 16)
+        beginning = hash_bytes(dialogue.messages[0]["content"].encode())
+        family = int(beginning[:16], 16)
         is_long = False
         for whole in encoded:
             cut = whole.cut(training.max_length, truncate=training.truncate_replies)
@@ -240,7 +256,8 @@ class DialogueTable:
 
     def _append(self, encoded: Encoded, row_id: str, owner: int, family: int) -> None:
         self._file.write(encoded.ids)
-        self._token_stops.append(self._token_stops[-1] + len(encoded.ids))
+        stop = self._token_stops[-1] + len(encoded.ids)
+        self._token_stops.append(stop)
         for span in encoded.spans:
             self._spans.extend(span)
         self._span_stops.append(len(self._spans))
@@ -261,28 +278,25 @@ class DialogueTable:
         start_of_first = spans[0]
         gaps = []
         # From the stop of each reply to the start of the next one.
-        for stop, start in zip(spans[1:-1:2], spans[2::2], strict=True):
+        edges = zip(spans[1:-1:2], spans[2::2], strict=True)
+        for stop, start in edges:
             gaps.append((stop - start_of_first, start - start_of_first))
-        prompt, replies = ids[:start_of_first], ids[start_of_first:]
-        return Example(self._row_ids[number], prompt, replies, family=str(self._families[number]), gaps=gaps)
+        row_id = self._row_ids[number]
+        family = str(self._families[number])
+        return Example(row_id, ids[:start_of_first], ids[start_of_first:], family=family, gaps=gaps)
 
     def split(self, share: float) -> tuple[DialogueSplit, DialogueSplit]:
         """Split off what is held out; nothing where all begin with the same question, or the share is 0."""
-        draws = np.asarray(self._draws)
-        places = np.unique(draws)
-        is_held_out = np.zeros(len(draws), bool)
-        if share > 0 and len(places) > 1:
-            # One at least on either side.
-            limit = min(max(share, places[1]), places[-1])
-            is_held_out = draws < limit
+        is_held_out = np.asarray(self._draws) < find_held_out_limit(self._draws, share)
         return self._select(~is_held_out), self._select(is_held_out)
 
     def _select(self, is_chosen: npt.NDArray[np.bool_]) -> DialogueSplit:
-        examples = np.flatnonzero(is_chosen[np.asarray(self._owners)])
-        questions = np.asarray(self._questions)[is_chosen[np.asarray(self._askers)]]
-        instructions = frozenset(f"{question:016x}" for question in np.unique(questions).tolist())
+        owners, askers = np.asarray(self._owners), np.asarray(self._askers)
+        examples = TableExamples(self, np.flatnonzero(is_chosen[owners]))
+        questions = np.unique(np.asarray(self._questions)[is_chosen[askers]])
+        instructions = frozenset(f"{question:016x}" for question in questions.tolist())
         record = TrainedOn(frozenset(self._roles), instructions)
-        return DialogueSplit(TableExamples(self, examples), int(is_chosen.sum()), record)
+        return DialogueSplit(examples, int(is_chosen.sum()), record)
 
 
 @dataclass(frozen=True, slots=True)
@@ -340,10 +354,11 @@ def encode_dialogues(
             for dialogue, encoded in zip(block, encode(block), strict=True):
                 if not isinstance(encoded, ModelError):
                     table.add(dialogue, encoded)
-                elif rows.skip_bad:
-                    rows.skipped.append(DataError(f"row {dialogue.id}: {encoded}"))
-                else:
-                    raise RecipeError(f"row {dialogue.id}: {encoded}") from encoded
+                    continue
+                problem = f"{rows.name}, {dialogue.id}: {encoded}"
+                if not rows.skip_bad:
+                    raise RecipeError(problem) from encoded
+                rows.skipped.append(DataError(problem))
             bar.update(len(block))
     if table.replies == 0:
         limit = f"training.max_length ({training.max_length})"
@@ -353,9 +368,9 @@ def encode_dialogues(
 
 def describe_dialogues(rows: OwnRows[Dialogue], table: DialogueTable, max_length: int) -> str:
     """Say what a source holds: "chats.jsonl (ShareGPT): 200 dialogues, 1,412 replies; 12 over 2,048 tokens"."""
-    parts = [f"{rows.name} ({rows.form.name}): {len(table):,} dialogues, {table.replies:,} replies"]
+    dialogues = format_count(len(table), "dialogue")
+    replies = format_count(table.replies, "reply", "replies")
+    line = f"{rows.name} ({rows.form.name}): {dialogues}, {replies}"
     if table.long:
-        parts.append(f"{table.long:,} over {max_length:,} tokens, trained up to the last reply that fits")
-    if rows.skipped:
-        parts.append(f"{len(rows.skipped):,} bad rows skipped, the first: {rows.skipped[0]}")
-    return "; ".join(parts)
+        line += f"; {table.long:,} over {max_length:,} tokens, trained up to the last reply that fits"
+    return line + describe_skipped(rows)

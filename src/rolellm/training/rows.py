@@ -14,7 +14,7 @@ from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.errors import DataError, ModelError, RecipeError, RoleLLMWarning
 from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.records import Language, Profile, Row, Turn
-from rolellm.core.text import join_names
+from rolellm.core.text import format_count, join_names
 from rolellm.data.own_rows import (
     DIALOGUES,
     Dialogue,
@@ -135,14 +135,18 @@ def load_replies(recipe: Recipe) -> Replies:
 def select_base_rows(recipe: Recipe, replies: Replies) -> list[Row]:
     """The rows that a base is built from: those trained on and, where these have no plain answers, the sample's."""
     # Dialogues are not read for rows that they do not hold.
-    rows = [] if isinstance(replies, OwnRows) else [item for item in replies if isinstance(item, Row)]
+    rows: list[Row] = []
+    if not isinstance(replies, OwnRows):
+        rows = [item for item in replies if isinstance(item, Row)]
     if recipe.base.build is not None and recipe.data.source == "script":
         rows = load_rows(recipe)
     if recipe.base.build is None or any(row.raw_reference for row in rows):
         return rows
     languages = list_languages(replies)
-    sample = _read_split(DataRecipe(config=SAMPLE))
-    return [*rows, *(replace(row, id=f"{SAMPLE}/{row.id}") for row in sample if row.language in languages)]
+    for row in _read_split(DataRecipe(config=SAMPLE)):
+        if row.language in languages:
+            rows.append(replace(row, id=f"{SAMPLE}/{row.id}"))
+    return rows
 
 
 def collect_trained_on(recipe: Recipe, replies: Sequence[Row] | Sequence[Conversation]) -> TrainedOn:
@@ -160,7 +164,8 @@ def prepare_ask(recipe: Recipe, rows: Sequence[Row]) -> DescriptionPrompts:
     from rolellm.data.rolebench.release import load_profiles
     from rolellm.models.prompts.retrieval import RetrievalPrompts
 
-    profiles = load_profiles(recipe.data.config, recipe.data.data_dir, roles=sorted({row.role for row in rows}))
+    roles = sorted({row.role for row in rows})
+    profiles = load_profiles(recipe.data.config, recipe.data.data_dir, roles=roles)
     return RetrievalPrompts(profiles, count=prompt.retrieved, path=prompt.system_template)
 
 
@@ -202,23 +207,33 @@ def read_own_rows(
     if trainer == "sft":
         forms += DIALOGUES
     else:
-        needed = ("prompt", *_REPLIES[trainer], *(["label"] if trainer == "kto" else []))
-        forms.append(RowForm(f"TRL's rows for {trainer}", needed, partial(_read_conversation, trainer=trainer)))
+        needed = ["prompt", *_REPLIES[trainer]]
+        if trainer == "kto":
+            needed.append("label")
+        read_row = partial(_read_conversation, trainer=trainer)
+        forms.append(RowForm(trainer, tuple(needed), read_row))
     rows = load_own_rows(data, forms, columns=columns, skip_bad=skip_bad)
     if rows.form in DIALOGUES:
         return rows
     items = list(rows)
-    note = f"{rows.name} ({rows.form.name}): {len(items):,} rows"
-    if rows.skipped:
-        note += f"; {len(rows.skipped):,} bad rows skipped, the first: {rows.skipped[0]}"
-    sys.stderr.write(f"{note}\n")
+    count = format_count(len(items), "row")
+    sys.stderr.write(f"{rows.name} ({rows.form.name}): {count}{describe_skipped(rows)}\n")
     return items
+
+
+def describe_skipped(rows: OwnRows[Any]) -> str:
+    """Say how many rows were skipped, to go after what else is said; empty where none was."""
+    if not rows.skipped:
+        return ""
+    count = format_count(len(rows.skipped), "bad row")
+    return f"; {count} skipped, the first: {rows.skipped[0]}"
 
 
 def list_languages(replies: Replies) -> tuple[Language, ...]:
     """The languages of replies; of dialogues, those of the first ones."""
-    voices = islice(list_voices(replies), _SAMPLED if isinstance(replies, OwnRows) else None)
-    return tuple(sorted({voice.language for voice in voices}))
+    most = _SAMPLED if isinstance(replies, OwnRows) else None
+    languages = {voice.language for voice in islice(list_voices(replies), most)}
+    return tuple(sorted(languages))
 
 
 def list_voices(replies: Replies) -> Iterator[Row | Conversation]:
@@ -253,17 +268,14 @@ def _read_conversation(columns: Mapping[str, Any], trainer: str) -> Conversation
     extras: dict[str, dict[str, Any]] = {}
     for name in _REPLIES[trainer]:
         turns = read_messages(columns[name], "assistant")
-        if len(turns) != 1 or turns[0]["role"] != "assistant" or not turns[0].pop("weight", 1):
+        is_reply = len(turns) == 1 and turns[0]["role"] == "assistant"
+        if not is_reply or not turns[0].pop("weight", 1):
             raise DataError(f"{name} must be one reply, a text or one assistant message")
-        texts[name], extras[name] = turns[0]["content"], turns[0]
-    return Conversation(
-        str(columns["id"]),
-        tuple(prompt),
-        texts,
-        role=columns.get("role"),
-        columns=_select_columns(columns, trainer),
-        extras=extras,
-    )
+        extras[name] = turns[0]
+        texts[name] = turns[0]["content"]
+    row_id, role = str(columns["id"]), columns.get("role")
+    selected = _select_columns(columns, trainer)
+    return Conversation(row_id, tuple(prompt), texts, role=role, columns=selected, extras=extras)
 
 
 def _select_columns(columns: Mapping[str, Any], trainer: str) -> dict[str, Any]:
@@ -294,24 +306,27 @@ def split_held_out(
 
     Args:
         replies: Rows or conversations.
-        share: Of the instructions, to hold out; one at least.
+        share: Of the instructions, to hold out; one at least, unless there is only one.
         seed: For the draw.
-
-    Raises:
-        RecipeError: When there are fewer than two instructions.
     """
-    names = [hash_instruction(item.question) for item in replies]
-    shuffled = sorted(set(names), key=lambda name: draw_place(name, seed))
-    if len(shuffled) < 2:
-        raise RecipeError("training.eval_strategy: with a single instruction, none can be held out; give eval_dataset")
-    drawn = {name for name in shuffled if draw_place(name, seed) < share}
-    # One at least on either side.
-    chosen = (drawn | {shuffled[0]}) - {shuffled[-1]}
+    places = [draw_place(hash_instruction(item.question), seed) for item in replies]
+    limit = find_held_out_limit(places, share)
     kept: list[Any] = []
     held_out: list[Any] = []
-    for name, item in zip(names, replies, strict=True):
-        (held_out if name in chosen else kept).append(item)
+    for place, item in zip(places, replies, strict=True):
+        if place < limit:
+            held_out.append(item)
+        else:
+            kept.append(item)
     return kept, held_out
+
+
+def find_held_out_limit(places: Iterable[float], share: float) -> float:
+    """Find the place below which items are held out: the share, and one place at least on either side of it."""
+    distinct = sorted(set(places))
+    if share == 0 or len(distinct) < 2:
+        return 0.0
+    return min(max(share, distinct[1]), distinct[-1])
 
 
 def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
@@ -335,8 +350,11 @@ def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
     shares = {"general": data.mix.general, "role_specific": data.mix.role_specific}
     chosen = []
     for row in everything:
-        is_chosen = row.role in (data.roles or roles) and row.language in (data.languages or (row.language,))
-        if is_chosen and draw_place(row.id, seed) < shares[row.subset]:
+        if data.roles is not None and row.role not in data.roles:
+            continue
+        if data.languages is not None and row.language not in data.languages:
+            continue
+        if draw_place(row.id, seed) < shares[row.subset]:
             chosen.append(row)
     if not chosen:
         raise RecipeError(f"the recipe's data section leaves none of {len(everything)} rows to train on")
@@ -345,7 +363,8 @@ def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
 
 def draw_place(row_id: str, seed: int) -> float:
     """Draw a place from 0 to 1 by content: other rows move nothing."""
-    return int(hash_bytes(f"{seed}\0{row_id}".encode())[:14], 16) / 16**14
+    digest = hash_bytes(f"{seed}\0{row_id}".encode())
+    return int(digest[:14], 16) / 16**14
 
 
 def make_conversations(
@@ -458,7 +477,8 @@ def load_script_profiles(data: DataRecipe) -> list[Profile]:
     if (data.mix.general, data.mix.role_specific) != (1, 1):
         raise RecipeError("data.mix: script dialogue is neither general nor role-specific; leave the key out")
     rows = select_rows(_read_split(data), replace(data, max_rows=None), seed=0)
-    return load_profiles(data.config, data.data_dir, roles=dict.fromkeys(row.role for row in rows))
+    roles = dict.fromkeys(row.role for row in rows)
+    return load_profiles(data.config, data.data_dir, roles=roles)
 
 
 def make_script_conversations(
@@ -488,8 +508,9 @@ def make_script_conversations(
                 number += 1
                 first = max(0, index - turns_before)
                 before = _alternate_turns(profile, scene[first:index], opening=first == 0)
-                row_id, reply = f"script/{profile.role}/{number}", {"completion": turn.content}
-                chats.append(Conversation(row_id, (system, *before), reply, role=profile.role))
+                row_id = f"script/{profile.role}/{number}"
+                messages = (system, *before)
+                chats.append(Conversation(row_id, messages, {"completion": turn.content}, role=profile.role))
     return chats[:max_rows]
 
 

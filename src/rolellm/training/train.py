@@ -108,8 +108,14 @@ def prepare(
     if isinstance(replies, OwnRows):
         prepared = _prepare_dialogues(recipe, replies, held_out, tokenizer, base_rows)
     else:
-        prepared = _prepare_rows(recipe, replies, held_out, tokenizer, base_rows, context, is_own=rows is not None)
-    return replace(prepared, training=_settle_sharing(recipe, config, prepared))
+        is_own = rows is not None
+        prepared = _prepare_rows(recipe, replies, held_out, tokenizer, base_rows, is_own=is_own)
+        row_items = [item for item in (*replies, *(held_out or ())) if isinstance(item, Row)]
+        data.check_prompts(row_items, prepared.ask, tokenizer, context, recipe.data)
+    if recipe.training.eval_strategy != "no" and not prepared.held_out:
+        raise RecipeError("training.eval_strategy: with a single instruction, none can be held out; give eval_dataset")
+    training = _settle_sharing(recipe, config, prepared)
+    return replace(prepared, training=training)
 
 
 def _prepare_dialogues(
@@ -122,12 +128,15 @@ def _prepare_dialogues(
     training = recipe.training
     ask = DescriptionPrompts(recipe.prompt.system_template)
     table = encode_dialogues(dialogues, tokenizer, training)
-    train_part, held_out_part = table.split(recipe.data.held_out if held_out is None else 0)
-    held_out_examples: Sequence[Example] = held_out_part.examples
-    if held_out is not None:
-        held_out_examples = _encode_held_out(recipe, held_out, ask, tokenizer)
     note = describe_dialogues(dialogues, table, training.max_length)
-    sys.stderr.write(f"{note}; {len(held_out_examples):,} held out\n")
+    if held_out is None:
+        train_part, held_out_part = table.split(recipe.data.held_out)
+        held_out_examples: Sequence[Example] = held_out_part.examples
+        note += f"; {held_out_part.dialogues:,} held out"
+    else:
+        train_part, _ = table.split(0)
+        held_out_examples = _encode_held_out(recipe, held_out, ask, tokenizer)
+    sys.stderr.write(f"{note}\n")
     return Prepared(
         rows=base_rows,
         replies=dialogues,
@@ -157,21 +166,22 @@ def _prepare_rows(
     held_out: data.Replies | None,
     tokenizer: PreTrainedTokenizerBase,
     base_rows: list[Row],
-    context: int | None,
     *,
     is_own: bool,
 ) -> Prepared:
-    everything = replies
     training = recipe.training
+    rows = [item for item in replies if isinstance(item, Row)]
+    ask = data.prepare_ask(recipe, rows)
+    fingerprint = None
+    if is_own:
+        fingerprint = hash_json(list(map(asdict, replies)))
     # Rows of one's own have no test split.
     is_split = training.eval_strategy != "no" or (is_own and training.trainer == "sft")
-    if held_out is None:
-        held_out = []
-        if is_split:
-            replies, held_out = data.split_held_out(replies, recipe.data.held_out, training.seed)
-    rows = [item for item in (*everything, *held_out) if isinstance(item, Row)]
-    ask = data.prepare_ask(recipe, rows)
-    data.check_prompts(rows, ask, tokenizer, context, recipe.data)
+    if held_out is None and is_split:
+        replies, held_out = data.split_held_out(replies, recipe.data.held_out, training.seed)
+    held_out_examples: Sequence[Example] = ()
+    if held_out:
+        held_out_examples = _encode_held_out(recipe, held_out, ask, tokenizer)
     return Prepared(
         rows=base_rows,
         replies=replies,
@@ -181,8 +191,8 @@ def _prepare_rows(
         examples=_encode_replies(recipe, replies, ask, tokenizer),
         ask=ask,
         trained_on=data.collect_trained_on(recipe, replies),
-        held_out=_encode_held_out(recipe, held_out, ask, tokenizer),
-        fingerprint=hash_json(list(map(asdict, everything))) if is_own else None,
+        held_out=held_out_examples,
+        fingerprint=fingerprint,
     )
 
 
@@ -280,11 +290,8 @@ class TrainingRun(Result):
 
     def remarks(self) -> list[str]:
         """Return what was trained, how the loss went, and where the run is."""
-        summary = (
-            f"{self.steps} steps on {self.examples:,} replies of {self.rows:,} rows: "
-            f"loss {self.first_loss:.3f} → {self.last_loss:.3f} in {self.seconds:.0f} s"
-        )
-        lines = [summary]
+        amount = f"{self.steps} steps on {self.examples:,} replies of {self.rows:,} rows"
+        lines = [f"{amount}: loss {self.first_loss:.3f} → {self.last_loss:.3f} in {self.seconds:.0f} s"]
         if self.eval_loss is not None:
             lines.append(f"loss on {self.held_out:,} held-out rows: {self.eval_loss:.3f}")
         return [*lines, str(self.out)]
@@ -553,7 +560,7 @@ def _describe_data(recipe: DataRecipe, prepared: Prepared) -> dict[str, Any]:
         "split": recipe.split,
         "fingerprint": fingerprint,
         "rows": prepared.row_count,
-        "examples": len(examples),
+        "examples": sum(example.replies for example in examples),
         "tokens_read": tokens - trained_tokens,
         "tokens_trained": trained_tokens,
     }
