@@ -125,5 +125,5 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="holds a character"):
         check_run_folder(home, "instruct")
     check_run_folder(home / "respond-questions", "respond")
-    with pytest.raises(SettingsError, match=r"a release finds only runs .* name it .*respond-questions"):
+    with pytest.raises(SettingsError, match=r"a release only finds runs .* name it .*respond-questions"):
         check_run_folder(home / "questions", "respond")

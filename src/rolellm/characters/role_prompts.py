@@ -57,14 +57,12 @@ class RolePrompt:
         messages: System, then demonstrations (`few-shot-dialogue`), then the question.
         demonstrations: The places of those shown among the role's exchanges, best first.
         notes: Lore shown, best first.
-        dropped: Demonstrations that the budget left out.
         tokens: Of the whole prompt, as counted.
     """
 
     messages: tuple[Message, ...]
     demonstrations: tuple[int, ...]
     notes: tuple[LoreNote, ...]
-    dropped: int
     tokens: int
 
 
@@ -157,10 +155,7 @@ class RolePrompts:
             messages = self.messages(question, demonstrations[:shown], notes[:count])
             tokens = self.counter.prompt(messages)
             if limit is None or tokens <= limit:
-                left_out = len(demonstrations) - shown
-                return RolePrompt(
-                    messages, tuple(demonstrations[:shown]), tuple(notes[:count]), dropped=left_out, tokens=tokens
-                )
+                return RolePrompt(messages, tuple(demonstrations[:shown]), tuple(notes[:count]), tokens)
         raise SettingsError(
             f"the prompt for {question[:60]!r} has {tokens} tokens without any demonstration, and at most {limit} are "
             "allowed; allow more (--set max_prompt_tokens=…), or use a shorter question or description"

@@ -101,7 +101,8 @@ class _Commands(TyperGroup):
         """List the commands without importing them."""
         for title, commands in _GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, _read_summary(name).partition("\n")[0]) for name in commands])
+                summaries = {name: _read_summary(name).partition("\n")[0] for name in commands}
+                formatter.write_dl([*summaries.items()])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the arguments name; suggest the nearest for an unknown one."""

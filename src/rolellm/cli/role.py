@@ -162,7 +162,7 @@ def run_role_build(
     stop_if_dry(step, llm)
     run = build_folder(step, llm, card=home, overwrite=overwrite)
     next_line = build_next_line(model_options, "rolellm", "instruct", str(run.folder.parent))
-    return BuiltCharacter.from_run(run, start, next_line)
+    return BuiltCharacter.from_run(run, next_line)
 
 
 def _read(path: Path | None) -> str | None:

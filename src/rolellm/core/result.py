@@ -50,8 +50,10 @@ class Result:
 
     def __repr__(self) -> str:
         remarks = map(make_visible, self.remarks())
-        return "\n".join([*remarks, *map(str, self.tables()[:1])]) or f"<{type(self).__name__}>"
+        tables = map(str, self.tables()[:1])
+        return "\n".join([*remarks, *tables]) or f"<{type(self).__name__}>"
 
     def _repr_html_(self) -> str:
-        paragraphs = [f"<p>{escape(make_visible(remark))}</p>" for remark in self.remarks()]
-        return "\n".join([*paragraphs, *(table.to_html() for table in self.tables()[:1])])
+        parts = [f"<p>{escape(make_visible(remark))}</p>" for remark in self.remarks()]
+        parts += [table.to_html() for table in self.tables()[:1]]
+        return "\n".join(parts)

@@ -22,7 +22,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import Field
 
 from rolellm.characters.folder import (
-    CARD,
     check_free,
     dump_fields,
     export_card,
@@ -307,13 +306,11 @@ class Character(Profile, Result):
         """
         overview = dump_fields(self)
         del overview["made"]
-        overview |= {"folder": None, "counts": count_parts(self), "defects": list_defects(self)}
-        overview |= {"stages": dict.fromkeys(_STAGES), "card": False}
+        stages = dict.fromkeys(_STAGES)
         if self.folder is not None:
             overview["folder"] = str(self.folder)
-            overview["stages"] = {name: _get_stage_state(self.folder / name, self) for name in _STAGES}
-            overview["card"] = (self.folder / CARD).is_file()
-        return overview
+            stages = {name: _get_stage_state(self.folder / name, self) for name in _STAGES}
+        return {**overview, "counts": count_parts(self), "defects": list_defects(self), "stages": stages}
 
     def __repr__(self) -> str:
         stages = self.to_dict()["stages"]
@@ -380,7 +377,6 @@ class BuiltCharacter(Result):
         warnings: What the user should know.
         asked: Number of requests.
         failed: Number of requests without an answer.
-        remark: What became of a card's own description; empty for a character without.
         next_line: The command line that goes on.
     """
 
@@ -390,36 +386,19 @@ class BuiltCharacter(Result):
     warnings: tuple[str, ...]
     asked: int
     failed: int
-    remark: str = ""
     next_line: Annotated[str, Field(exclude=True)] = ""
 
     @classmethod
-    def from_run(cls, run: Run[Profile], start: Profile, next_line: str = "") -> BuiltCharacter:
+    def from_run(cls, run: Run[Profile], next_line: str = "") -> BuiltCharacter:
         """Read the character that a run of `rolellm.making.profile.build.BuildProfile` left.
 
         Args:
             run: The run.
-            start: What it was built from.
             next_line: The command line that goes on.
         """
         folder = run.folder.parent
-        character = Character.load(folder)
-        remark = ""
-        if start.description and "card" in start.made and "build" not in start.made:
-            way = "replaced; it is still in the folder's card.json"
-            if character.description == start.description:
-                way = "kept; --rewrite has a model write one"
-            remark = f"The card's own description was {way}."
-        return cls(
-            folder,
-            character,
-            spent=run.manifest["spent"],
-            warnings=tuple(run.summary["notes"]),
-            asked=run.asked,
-            failed=run.failed,
-            remark=remark,
-            next_line=next_line,
-        )
+        spent, notes = run.manifest["spent"], tuple(run.summary["notes"])
+        return cls(folder, Character.load(folder), spent, notes, run.asked, run.failed, next_line)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the character as `Character.to_dict` has it, and what the run took."""
@@ -435,8 +414,6 @@ class BuiltCharacter(Result):
         if self.asked:
             calls, from_journal = self.spent["calls"], self.spent["from_journal"]
             remarks.append(f"{calls:,} calls, {from_journal:,} requests from the journal.")
-        if self.remark:
-            remarks.append(self.remark)
         return remarks
 
     def notes(self) -> list[str]:

@@ -194,7 +194,6 @@ class RespondResult(Result):
         failed = Counter(reply["reason"] for reply in replies if "failed" in reply)
         turned_down = {rule: refused.pop(reason, 0) for rule, reason in RULES.items()}
         turned_down |= dict(sorted(refused.items()))
-        dropped = sum(row["receipt"]["dropped"] for row in self.rows)
         held_out = sum(row["rolegpt"] is not None for row in self.rows)
         return {
             "role": self.role,
@@ -205,7 +204,6 @@ class RespondResult(Result):
             "failed": dict(failed.most_common(10)),
             "held_out": held_out,
             "turned_down": turned_down,
-            "demonstrations_dropped": dropped,
         }
 
     @property
@@ -231,7 +229,6 @@ class RespondResult(Result):
             ("held out as the baseline", counts["held_out"]),
         ]
         rows += [(f"rejected by the rule {name}", count) for name, count in counts["turned_down"].items()]
-        rows.append(("demonstrations left out by the budget", counts["demonstrations_dropped"]))
         return (Table.from_rows(f"{self.role}, {self.strategy}", ("", ""), rows),)
 
 
@@ -296,7 +293,6 @@ class Respond(Step[RespondResult]):
             "language": self.character.language,
             "instructions": self.instructions.source,
             "templates": RolePrompts(bare, self.settings).hashes,
-            "made": dict(self.character.made),
             "character": self.character.fingerprint,
         }
 
@@ -316,9 +312,7 @@ def _make_receipt(prompt: RolePrompt, outcomes: Sequence[Outcome[str]]) -> dict[
         replies.append(reply)
     return {
         "prompt_hash": outcomes[0].request.prompt_hash,
-        "prompt_tokens": prompt.tokens,
         "demonstrations": list(prompt.demonstrations),
-        "dropped": prompt.dropped,
         "lore": [note.place for note in prompt.notes],
         "replies": replies,
     }

@@ -301,6 +301,6 @@ class Section:
         unscored = self.judged.diagnostics.unscored
         text = f"{unscored.count:,} of {unscored.of:,} judgements gave no verdict"
         if unscored.share is not None and unscored.limit is not None:
-            text += f" ({unscored.share:.2%}; more than {unscored.limit:.0%} makes a run invalid)"
+            text += f" ({100 * unscored.share:.2f} %; more than {100 * unscored.limit:g} % makes a run invalid)"
         reasons = [f"{reason}: {count:,}" for reason, count in unscored.by_reason.items()]
         return f"{text}. They count neither as wins nor as losses. {'; '.join(reasons[:5])}"

@@ -183,12 +183,13 @@ def group_table(judged: JudgingResult, design: Design, group: Group) -> Table | 
         cells = [of_system.get(key) for of_system in figures]
         name = key.replace("script_", "script-") if group == "by_category" else key
         rows.append(TableRow((name,), tuple(cells)))
-    measure, form = ("Win rate, %", PERCENT) if design == "pairwise" else ("Average rank", Format(2))
+    word = _GROUPS[group]
+    title, form = f"Average rank by {word}", Format(2)
+    if design == "pairwise":
+        title, form = f"Win rate by {word}, %", PERCENT
     names = tuple(system.name for system in models)
     formats = dict.fromkeys(names, form)
-    word = _GROUPS[group]
-    title, heads = f"{measure} by {word}", (word.capitalize(),)
-    return Table(title, heads, names, tuple(rows), formats=formats) if rows else None
+    return Table(title, (word.capitalize(),), names, tuple(rows), formats=formats) if rows else None
 
 
 def differences_table(judged: JudgingResult) -> Table | None:

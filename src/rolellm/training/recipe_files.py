@@ -22,7 +22,7 @@ from rolellm.core.settings import (
     resolve_paths,
 )
 from rolellm.data.rolebench.source import find_only_config
-from rolellm.models.find import find_model, is_hub_id
+from rolellm.models.find import find_model, is_hub_id, locate_model
 from rolellm.training.recipe import Lora, Recipe, TrainingRecipe
 from rolellm.training.run_folder import RECIPE
 
@@ -95,12 +95,13 @@ def load_recipe(
         layers = list(_read_layers(find_recipe(source), ()))
     values: Values = {}
     chosen: Values = {"training": training}
+    base = None if base is None else locate_model(str(base))
     if base is not None and (Path(base) / "adapter_config.json").is_file():
         chosen["base"], run = _find_adapter(Path(base))
         layers.append(run)
     elif base is not None:
-        is_id = not Path(base).is_dir() and is_hub_id(str(base))
-        chosen["base"] = {"model" if is_id else "path": str(base)}
+        is_id = not Path(base).is_dir() and is_hub_id(base)
+        chosen["base"] = {"model" if is_id else "path": base}
     for layer in [*layers, _parse_overrides(overrides), chosen]:
         _check_nulls(layer)
         values = merge_values(values, _complete_layer(layer))

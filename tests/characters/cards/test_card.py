@@ -29,12 +29,7 @@ def test_a_card_of_another_version_is_read_with_a_note(value: Any, note: str) ->
     ("field", "value", "says"),
     [
         pytest.param("name", 7, "`data.name` to be a text, found 7", id="name a number"),
-        pytest.param("first_mes", ["\x1b[2J\u202e"], "`data.first_mes` to be a text, found a list of 1", id="a list"),
-        pytest.param(
-            "alternate_greetings", ["Hi", 3], "`data.alternate_greetings` to be a list of texts", id="greeting"
-        ),
         pytest.param("character_book", [], "`data.character_book` to be an object", id="book"),
-        pytest.param("character_book", {"entries": {}}, "`data.character_book.entries` to be a list", id="entries"),
         pytest.param("character_book", {"entries": [{}, 5]}, "`data.character_book.entries[1]`", id="an entry"),
         pytest.param(
             "character_book", {"entries": [{"enabled": "no"}]}, "enabled` to be true or false, found 'no'", id="enabled"
@@ -52,7 +47,6 @@ def test_a_wrong_type_is_named_by_its_path(field: str, value: Any, says: str) ->
     ("field", "value", "kept"),
     [
         pytest.param("tags", "sea", (), id="tags"),
-        pytest.param("character_version", 1.5, "", id="version a number"),
         pytest.param("system_prompt", ["x"], "", id="system prompt"),
     ],
 )
@@ -74,22 +68,13 @@ def test_thousands_of_odd_entries_do_not_make_thousands_of_notes() -> None:
     ("raw", "says"),
     [
         pytest.param(b"", "not valid JSON", id="empty"),
-        pytest.param(b"[]", "expected a JSON object, found list", id="a list"),
         pytest.param(b"{}", "not a character card", id="an empty object"),
-        pytest.param(b'{"\\u001b[2J": 1}', "found the members \\\\x1b[2J", id="controls in a member's name"),
         pytest.param(b'{"spec": "chara_card_v2", "data": []}', "expected an object `data`", id="data a list"),
-        pytest.param(b'{"spec": "else", "data": {}}', "found 'else'", id="another spec"),
         pytest.param(b'{"name": "x", "scenario": "", "persona": {"kind": "text"}}', "Agnai's own", id="Agnai"),
         pytest.param(b'{"name": "\xff"}', "UTF-8", id="no UTF-8"),
         pytest.param(b'{"name": NaN}', "NaN is not a value", id="NaN"),
         pytest.param(b'{"name": ' + b"9" * 5000 + b"}", "not valid JSON", id="a number of 5,000 digits"),
-        pytest.param(b'{"name": "a"} x', "Extra data", id="more after it"),
         pytest.param(b'{"data":' * 10_000 + b"1" + b"}" * 10_000, "nested too deep", id="10,000 deep"),
-        pytest.param(
-            make_card(extensions=0).replace(b'"extensions": 0', b'"extensions": ' + b"[" * 10_000 + b"]" * 10_000),
-            "nested too deep",
-            id="extensions 10,000 deep",
-        ),
     ],
 )
 def test_what_is_no_card_is_refused(raw: bytes, says: str) -> None:
@@ -111,14 +96,6 @@ def test_what_is_no_file_of_a_card_is_refused(tmp_path: Path) -> None:
     (tmp_path / "card").write_bytes(make_card(creator_notes="x" * MAX_CARD))
     with pytest.raises(CardError, match=f"over {MAX_CARD:,} bytes"):
         load_card(tmp_path / "card")
-
-
-@given(st.binary(max_size=200))
-def test_any_bytes_are_a_card_or_refused(raw: bytes) -> None:
-    try:
-        parse_card(raw)
-    except CardError as error:
-        assert str(error).isprintable()
 
 
 values = st.recursive(

@@ -144,14 +144,11 @@ def test_a_name_that_is_none_needs_another(name: str | None) -> None:
     ("text", "turns"),
     [
         pytest.param("{{user}}: a\n{{char}}: b", [("User", "a"), ("Fox", "b")], id="no START"),
-        pytest.param("<START>\n<START>\n\n<START>", [], id="empty blocks"),
         pytest.param(
             "<START>\n{{char}}: one\n\n  two\nAlice: three", [("Fox", "one\n\n  two\nAlice: three")], id="a third"
         ),
         pytest.param("<START>\nFOX: b\n用户: a", [("Fox", "b\n用户: a")], id="case; a label of the other language"),
         pytest.param("<START>\nYou: a\nFox: b", [("User", "a"), ("Fox", "b")], id="You, as Pygmalion has it"),
-        pytest.param("<START>\nFoxes: b", [("narrator", "Foxes: b")], id="a longer name"),
-        pytest.param("a <START> b", [("narrator", "a <START> b")], id="START within a line"),
     ],
 )
 def test_example_talk(text: str, turns: list[tuple[str, str]]) -> None:
@@ -183,14 +180,6 @@ def test_example_talk_that_was_written_is_read_again(scenes: list[list[tuple[str
         return [[(turn.speaker, " ".join(turn.content.split())) for turn in scene] for scene in scenes]
 
     assert flat(again) == flat(turns)
-
-
-def test_what_looks_like_a_new_speaker_within_a_line_stays_there() -> None:
-    names = CardNames("Fox", "Fox", "User")
-    turns = [Turn("Fox", "One\nUser: two\n<START>\n{{char}}: three", "speech", 0)]
-    (block,) = split_blocks(join_blocks([format_block(turns, names)]))
-    (turn,) = parse_block(block, names, 0)
-    assert turn.content == "One User: two <START> Fox: three"
 
 
 def test_lorebook_entries() -> None:
@@ -232,16 +221,6 @@ def exported_by_sillytavern(content: str, order: float = 100, **extensions: Any)
         "use_regex": True,
         "extensions": {"depth": 4, "selectiveLogic": 0, "match_whole_words": None, "case_sensitive": None} | extensions,
     }
-
-
-def test_entries_as_sillytavern_exports_them() -> None:
-    entry = exported_by_sillytavern("x", selectiveLogic=2, match_whole_words=False, case_sensitive=True)
-    entries = [entry, {**entry, "selective": False, "extensions": {"selectiveLogic": "odd", "depth": []}}]
-    reading = read(make_card(character_book={"entries": entries}), language="en")
-    assert reading.character.lore == (
-        Lore("x", ("Ada Fenn", "reef"), "", ("User",), "not_any", case_sensitive=True, whole_words=False),
-        Lore("x", ("Ada Fenn", "reef")),
-    )
 
 
 def test_lore_stands_in_the_order_of_a_prompt() -> None:

@@ -97,19 +97,6 @@ def test_a_script_s_scenes_come_into_the_examples_within_a_budget() -> None:
     assert any("of new scenes added" in note for note in exported.notes)
 
 
-def test_a_character_read_from_a_script_under_the_same_scene_numbers_leaves_the_greetings() -> None:
-    card, character = read_card(make_card(), language="en")
-    script = tuple(
-        Turn(speaker, f"{speaker} {scene} {number}", "speech", scene)
-        for scene in range(3)
-        for number, speaker in enumerate(("Brom", "Ada Fenn", "Brom"))
-    )
-    exported = export_character(replace(character, turns=script), card)
-    data = exported.value["data"]
-    assert (data["first_mes"], data["alternate_greetings"]) == (card.first_mes, list(card.alternate_greetings))
-    assert "{{char}}: Ada Fenn 0 1" in data["mes_example"]
-
-
 def test_sillytavern_s_second_copy_of_the_v1_fields_changes_too() -> None:
     raw = (
         b'{"name":"A","description":"d","personality":"p","x":1.0,"spec":"chara_card_v2","spec_version":"2.0",'

@@ -1,8 +1,6 @@
 """When two spellings are one name, and what can be a name at all."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rolellm.characters.scripts.names import is_name, normalize_name, strip_extensions
 
@@ -52,10 +50,3 @@ WORDS = (
 )
 def test_names_and_other_words(text: str, is_one: bool) -> None:
     assert is_name(text, once=True) is is_one
-
-
-@given(st.text(max_size=40))
-def test_names_of_any_text_are_names_of_their_bare_form(text: str) -> None:
-    assert strip_extensions(strip_extensions(text)) == strip_extensions(text)
-    is_name(text)
-    assert normalize_name(text.upper()) == normalize_name(text.upper().lower().upper())

@@ -1,14 +1,12 @@
 """Files of scripts as text: encodings found out, crumbs gone, and every character's place in the source kept."""
 
-import sys
-import unicodedata
 from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from rolellm.characters.scripts.source import _HIDDEN_ONE, _NEWLINES, make_source, read_source
+from rolellm.characters.scripts.source import _NEWLINES, make_source, read_source
 from rolellm.core.errors import ScriptError
 
 ENGLISH = "MARY:\nIt’s a fine café — isn’t it? “Señor,” £5…\n"
@@ -20,13 +18,10 @@ TRADITIONAL = "猴王道：「我是齊天大聖孫悟空，你是何人？」�
 @pytest.mark.parametrize(
     ("text", "codec", "told"),
     [
-        pytest.param(SIMPLIFIED, "utf-8-sig", "utf-8-sig", id="utf-8 with a mark"),
         pytest.param(ENGLISH, "cp1252", "cp1252", id="windows-1252"),
         pytest.param(SIMPLIFIED, "gb18030", "gb18030", id="gb18030"),
         pytest.param(TRADITIONAL + "碁\n", "cp950", None, id="big5 of windows"),
-        pytest.param(ENGLISH, "utf-16", "utf-16", id="utf-16"),
         pytest.param(ENGLISH, "utf-16-le", "utf-16-le", id="utf-16 without a mark"),
-        pytest.param(SIMPLIFIED, "utf-32", "utf-32", id="utf-32"),
     ],
 )
 def test_encodings_are_found_out(tmp_path: Path, text: str, codec: str, told: str | None, times: int) -> None:
@@ -42,10 +37,8 @@ def test_encodings_are_found_out(tmp_path: Path, text: str, codec: str, told: st
     ("data", "encoding", "words"),
     [
         pytest.param("悟空".encode("gb18030"), "utf-8", ["'utf-8'", "position 0", "encoding="], id="wrong"),
-        pytest.param(b"abc", "a\0b", ["embedded null"], id="a zero in its name"),
         pytest.param(b"%PDF-1.7 ...", None, ["a PDF", "plain text"], id="pdf"),
         pytest.param(bytes(range(256)) * 40, None, ["could not be detected", "name its encoding"], id="binary"),
-        pytest.param(b"\x7fELF" + b"\0\1\2\3" * 100, None, ["zero bytes"], id="a program"),
         pytest.param(
             ("悟空" * 50).encode()[:-1] + b"\n", None, ["UTF-8 except for damaged bytes", "position 297"], id="cut"
         ),
@@ -69,15 +62,6 @@ def test_a_line_as_long_as_a_library_is_refused(tmp_path: Path) -> None:
     assert read_source(file).length == (1 << 23) + 1
 
 
-def test_no_file_and_a_folder(tmp_path: Path) -> None:
-    with pytest.raises(ScriptError, match="cannot be read"):
-        read_source(tmp_path / "none.txt")
-    with pytest.raises(ScriptError, match="cannot be read"):
-        read_source(tmp_path)
-    with pytest.raises(ScriptError, match="cannot be read"):
-        read_source("a\0b")
-
-
 @settings(max_examples=100)
 @given(st.binary(max_size=300))
 def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory, data: bytes) -> None:
@@ -95,14 +79,10 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
     [
         pytest.param("<p>one</p><p>two</p>", "\none\n\ntwo\n", id="paragraphs"),
         pytest.param("one<br>\r\ntwo<BR/>three", "one\ntwo\nthree", id="a break and its newline are one"),
-        pytest.param("a &lt;p&gt; &amp;amp; &#39;b&#x27;", "a <p> &amp; 'b'", id="entities, once"),
-        pytest.param("AT&T &foo; &bar", "AT&T &foo; &bar", id="ampersands that are text"),
         pytest.param("2 < 3 > 1 <v Bob>x</v> <3 <unknown>", "2 < 3 > 1 <v Bob>x <3 <unknown>", id="brackets as text"),
         pytest.param("a<!-- b\nc -->d<script>e</script>f<style>g</style>h", "adfh", id="what pages hide"),
-        pytest.param("a<!-- b <script> c", "a<!-- b  c", id="never closed"),
         pytest.param("a\u200bb\u202ec\ufeffd\x00e\x1b[31mf\U000e0041g", "abcde[31mfg", id="unseen characters"),
         pytest.param("a\ud800b", "ab", id="a lone surrogate"),
-        pytest.param("&#x202e;a&#8203;b", "ab", id="unseen by entity"),
         pytest.param("{\\an8}Hi {there}", "Hi {there}", id="codes of subtitles"),
         pytest.param(
             "x\n*** START OF THE PROJECT GUTENBERG EBOOK A ***\nbody\n*** END OF THE PROJECT GUTENBERG EBOOK A ***\ny",
@@ -136,17 +116,6 @@ def test_every_character_knows_its_place(raw: str) -> None:
             assert spelled[:1] in tuple("\n<&" + _NEWLINES)
     # What was dropped is no part of a span, unless it stands inside.
     assert source.place(0, len(source.text))[1] <= source.length
-
-
-def test_the_hidden_characters_are_those_of_unicode() -> None:
-    hidden = {"Cc", "Cf", "Cs"}
-    for code in range(sys.maxunicode + 1):
-        character = chr(code)
-        if character in "\n\t" or character in _NEWLINES:
-            continue
-        category = unicodedata.category(character)
-        # Unassigned ones between them may go, too.
-        assert category == "Cn" or (category in hidden) == bool(_HIDDEN_ONE.match(character)), hex(code)
 
 
 def test_openings_that_are_never_closed_are_looked_for_once() -> None:

@@ -59,7 +59,6 @@ def card(here: Path) -> Path:
 def test_a_cards_own_description_is_kept_unless_asked(card: Path, call: Command) -> None:
     done = call("build", "ada.json", "--llm", "llm.yaml")
     assert done.code == 0, done.err
-    assert "own description was kept; --rewrite" in " ".join(done.out.split())
     assert "Go on with: rolellm instruct ada --llm llm.yaml" in done.out
     shown = call("card", "ada.json", "--json").json
     assert (shown["description"], shown["catchphrases"]) == ("Ada is stern.", ["Count the steps, child!"])

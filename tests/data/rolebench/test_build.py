@@ -63,14 +63,6 @@ def test_a_files_name_and_a_licence_stay_text_in_the_card(write_release, tmp_pat
     assert "\u202e" not in body and "# Mine <b>" not in body.splitlines()
 
 
-def test_the_card_lists_the_faults_that_an_audit_found(tmp_path):
-    faults = [("rolebench-zh/general/test.jsonl", "question in train", 1451, 1451)]
-    build(tmp_path, ["sample"], faults=faults)
-    text = DatasetCard.load(tmp_path / "README.md").text
-    assert "| `rolebench-zh/general/test.jsonl` | question in train | 1,451 | 1,451 |" in text
-    assert text.index("## Faults of the release") < text.index("## Provenance")
-
-
 def test_building_twice_gives_the_same_bytes(sample_build, tmp_path):
     build(tmp_path, ["sample"])
     again = {file.name: file.read_bytes() for file in (tmp_path / "sample").iterdir()}
@@ -154,9 +146,3 @@ def test_what_is_pushed_is_a_benchmark_and_a_models_scores_name_its_tasks(write_
     assert [one["dataset"]["task_id"] for one in results] == [one["id"] for one in found["tasks"]]
     build(tmp_path / "out", [config], data_dir=folder)
     assert not (tmp_path / "out" / "eval.yaml").exists()
-
-
-def test_command_without_any_release(command, tmp_path):
-    shown = command("data", "build", "--out", tmp_path / "out")
-    assert shown.code == 1
-    assert "ROLEBENCH_DIR" in shown.err

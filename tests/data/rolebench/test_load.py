@@ -12,10 +12,8 @@ from datasets import get_dataset_config_names, get_dataset_split_names, load_dat
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-import rolellm
 from rolellm.core.errors import ReleaseNotFoundError, SettingsError
 from rolellm.core.records import Row
-from rolellm.core.text import fold
 from rolellm.data.rolebench.release import Release, iter_rows
 from rolellm.data.rolebench.schema import CONFIGS, get_config
 from rolellm.data.rolebench.source import MissingFilesWarning
@@ -55,12 +53,6 @@ def test_every_config_of_the_sample_release_by_a_relative_data_dir(config, root,
     assert all(split.num_rows > 0 for split in data.values())
 
 
-def test_default_config_and_environment(write_release, monkeypatch):
-    monkeypatch.setenv("ROLEBENCH_DIR", str(write_release()))
-    assert load_dataset("rolebench", split="train").num_rows == 3
-    assert rolellm.load_rolebench(split="train").num_rows == 3
-
-
 def test_streaming_gives_the_same_rows(write_release):
     folder = str(write_release())
     eager = load_dataset("rolebench", data_dir=folder, split="test").to_list()
@@ -89,14 +81,6 @@ def test_a_stream_that_is_left_early_does_not_abort_the_interpreter():
     subprocess.run([sys.executable, "-c", _LEAVE_STREAMS], check=True)
 
 
-def test_a_stream_takes_the_options_of_parquet(write_release):
-    folder = str(write_release())
-    eager = load_dataset("rolebench", data_dir=folder, split="test")
-    options = {"columns": ["id", "role"], "filters": [("subset", "==", "general")], "batch_size": 1}
-    rows = list(load_dataset("rolebench", data_dir=folder, split="test", streaming=True, **options))
-    assert rows == eager.filter(lambda row: row["subset"] == "general").select_columns(["id", "role"]).to_list()
-
-
 @pytest.mark.slow
 def test_fingerprint_is_stable_over_rebuilds_and_changes_with_content(write_release, tmp_path):
     first = write_release()
@@ -121,16 +105,6 @@ from datasets import load_dataset
 data = load_dataset("rolebench", data_dir=sys.argv[1], split="test")
 print(data._fingerprint, rolellm.data.rolebench.dataset_fingerprint("instruction-generalization-eng", sys.argv[1]))
 """
-
-
-def test_import_order_does_not_matter(write_release, clean_env):
-    code = (
-        "from datasets import load_dataset, get_dataset_config_names\nimport rolellm\n"
-        f"print(load_dataset('rolebench', data_dir={str(write_release())!r}, split='test').num_rows)\n"
-        "print(len(get_dataset_config_names('rolebench')))"
-    )
-    shown = subprocess.run([sys.executable, "-c", code], env=clean_env, capture_output=True, text=True, check=True)
-    assert shown.stdout.split() == ["3", str(len(CONFIGS))]
 
 
 @pytest.mark.parametrize(
@@ -180,7 +154,6 @@ def test_partial_release_warns_and_names_each_missing_file(write_release):
 @pytest.mark.parametrize(
     ("config", "arguments", "words"),
     [
-        pytest.param(None, {"data_dir": "/nowhere/at/all"}, "not a folder.*ROLEBENCH_DIR.*Hub.*sample", id="no-folder"),
         pytest.param(None, {}, "data_dir.*ROLEBENCH_DIR.*Hub.*sample", id="no-source-and-offline"),
         pytest.param(None, {"data_dir": ""}, "Did you mean .*release", id="the-release's-parent"),
         pytest.param("instruction-generalisation-zh", {}, "Did you mean 'instruction-generalization-zh'", id="config"),
@@ -252,13 +225,6 @@ def test_real_release_joins(real_release):
     assert all(len(row["references"]) == len(row["reference_types"]) for row in specific)
     strict = load_dataset("rolebench", "role-generalization-eng-strict", split="test", data_dir=str(real_release))
     assert strict.num_rows == 5000 + 2321
-
-
-@pytest.mark.realdata
-@pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.source.MissingFilesWarning")
-def test_real_chinese_strict_holds_questions_out(real_release):
-    data = load_dataset("rolebench", "instruction-generalization-zh-strict", data_dir=str(real_release))
-    assert not {fold(q) for q in data["train"]["question"]} & {fold(q) for q in data["test"]["question"]}
 
 
 _TEXT = st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip)

@@ -5,7 +5,7 @@ import json
 import pytest
 from datasets import load_dataset
 
-from rolellm.core.errors import DataError, ReleaseNotFoundError
+from rolellm.core.errors import DataError
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.release import split_catchphrases
 
@@ -26,15 +26,8 @@ DAMAGE = [
         r"one `type` a reply \(2\)",
         id="types-do-not-match",
     ),
-    pytest.param(f"{LINE}\n" + "[" * 100_000 + "\n", 2, "not valid JSON", id="nested-deeply"),
     pytest.param(
         f'{LINE}\n{{"role": "Fox", "question": "q", "generated": ["a\\ud800"]}}\n', 2, r"U\+D800", id="half-a-surrogate"
-    ),
-    pytest.param(
-        f'{LINE}\n{{"role": "Fox", "question": "q", "generated": ["a"], "more": {{"\\udfff": 1}}}}\n',
-        2,
-        r"U\+DFFF",
-        id="half-a-surrogate-in-an-unknown-key",
     ),
 ]
 
@@ -52,21 +45,11 @@ def test_damage_names_file_line_and_expectation_or_the_row_is_set_aside(content,
     assert "q" not in data["question"][:]
 
 
-def test_nothing_but_bad_rows(write_release):
-    base = "rolebench-eng/instruction-generalization"
-    names = [f"{base}/{subset}/{split}.jsonl" for subset in ("general", "role_specific") for split in ("train", "test")]
-    folder = write_release(**dict.fromkeys(names, "bad\n"))
-    with pytest.raises(ReleaseNotFoundError, match="no valid rows"):
-        load_rolebench(data_dir=folder, skip_bad=True)
-
-
 @pytest.mark.parametrize(
     "content",
     [
-        pytest.param(b"\xef\xbb\xbf" + LINE.encode() + b"\n", id="bom"),
         pytest.param(LINE.encode() + b"\r\n" + LINE.encode() + b"\r\n", id="crlf"),
         pytest.param(LINE.encode() + b"\n\n\n", id="blank-lines"),
-        pytest.param(LINE.encode(), id="no-final-newline"),
     ],
 )
 def test_harmless_variants_are_read(content, write_release):
@@ -84,13 +67,9 @@ DESCRIPTIONS = "profiles-eng/desc.json"
 @pytest.mark.parametrize(
     ("path", "content", "words"),
     [
-        pytest.param(DESCRIPTIONS, "{", "not valid JSON", id="broken"),
         pytest.param(DESCRIPTIONS, '["a"]', "expected a JSON object, found list", id="list"),
-        pytest.param(DESCRIPTIONS, '{"Fox": ' + "[" * 100_000, "not valid JSON", id="nested-deeply"),
         pytest.param(DESCRIPTIONS, '{"Fox": "\\ud800"}', "half a surrogate", id="half-a-surrogate"),
         pytest.param(TEST, "", "the file is empty", id="empty"),
-        pytest.param("instructions-eng/instructions-general.jsonl", SURROGATES, "half a", id="general-instructions"),
-        pytest.param("instructions-eng/role-specific-Fox.jsonl", SURROGATES, "half a", id="role-specific-instructions"),
         pytest.param(TEST.replace("test", "rolegpt_baseline"), SURROGATES, "half a", id="baseline"),
     ],
 )

@@ -7,11 +7,11 @@ from collections import Counter
 import pytest
 from datasets import load_dataset
 
-from rolellm.core.errors import ReleaseNotFoundError, RoleLLMWarning
+from rolellm.core.errors import RoleLLMWarning
 from rolellm.data.rolebench.build import build
 from rolellm.data.rolebench.release import Release, iter_rows
 from rolellm.data.rolebench.schema import ANONYMOUS, get_config
-from rolellm.data.rolebench.source import MissingFilesWarning, sample_folder
+from rolellm.data.rolebench.source import sample_folder
 from rolellm.data.rolebench.twins import Names, get_world_names, load_names, make_twin
 
 EN = Names("en", {"Robin Hood": "Martin Pell", "Robin": "Martin", "Hood": "Pell", "Marian": "Lilian", "HAL": "MEL"})
@@ -139,14 +139,3 @@ def test_roles_without_reviewed_names_are_left_out_in_words(write_release, tmp_p
     with pytest.warns(RoleLLMWarning, match="no reviewed names"):
         build(tmp_path / "out", [config], data_dir=folder)
     assert "Without reviewed names, and so left out: `Fox`" in (tmp_path / "out" / "README.md").read_text("utf-8")
-
-
-def test_a_release_without_any_reviewed_names_is_built_without_twins(write_release, tmp_path):
-    folder = write_release()
-    with pytest.raises(ReleaseNotFoundError, match="no reviewed names: Fox"):
-        load_dataset("rolebench", "instruction-generalization-eng-anonymous", data_dir=str(folder))
-    with pytest.warns(MissingFilesWarning):
-        built = build(tmp_path / "out", data_dir=folder)
-    names = [item.config.name for item in built.configs]
-    assert "instruction-generalization-eng" in names
-    assert "instruction-generalization-eng-anonymous" not in names

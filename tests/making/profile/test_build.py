@@ -8,7 +8,6 @@ from rolellm.core.errors import ModelError
 from rolellm.core.records import Profile
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import RunOptions
-from rolellm.llm.tokens import TokenCounter
 from rolellm.making.profile.build import BuildProfile, get_notes, hash_result
 from rolellm.making.settings import BuildSettings
 from rolellm.runs import run_step
@@ -102,12 +101,3 @@ def test_a_card_is_described_by_its_own_description(tmp_path: Path) -> None:
     # Built again, it is the card's own words that count, not what was made of them.
     assert get_notes(found) == card.description
     assert built(tmp_path, scripted(), found, anew) == found
-
-
-def test_a_long_card_leaves_room_for_the_script(tmp_path: Path, keeper: Profile) -> None:
-    model = scripted()
-    start = replace(keeper, description="stern and old " * 5000)
-    built(tmp_path, model, start, BuildSettings(excerpt_tokens=400, catchphrases=0, rewrite=True))
-    (prompt,) = model.prompts("third")
-    assert "Ada: Count the steps" in prompt
-    assert TokenCounter().count(prompt) < 700

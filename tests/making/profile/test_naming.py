@@ -7,24 +7,18 @@ from rolellm.making.profile.portrait import collect_names, find_role_name
 @pytest.mark.parametrize(
     ("language", "role", "aliases", "text", "expected"),
     [
-        pytest.param("en", "CORIOLANUS", (), "Coriolanus's pride", "Coriolanus", id="capitals, possessive"),
         pytest.param("en", "Coriolanus", ("Caius Marcius",), "proud Marcius came", "Marcius", id="part of an alias"),
-        pytest.param("en", "Ann", (), "Anna and Susann met Hannah", None, id="within words"),
         pytest.param("en", "Dr. Frank-N-Furter", (), "a Dr Frank N Furter", "Frank", id="other punctuation"),
         pytest.param("en", "The Dude", (), "they call him the Dude", "Dude", id="article"),
         pytest.param("en", "Soldier", (), "a soldier among soldiers", None, id="common noun"),
-        pytest.param("en", "Queen of Hearts", (), "the Queen of Hearts", "Queen of Hearts", id="whole name"),
-        pytest.param("en", "Captain Ahab", (), "The Captain hunts", None, id="title alone"),
         pytest.param("en", "Captain Ahab", (), "Old Ahab hunts", "Ahab", id="without the title"),
         pytest.param("en", "M", (), "the chief, called M, who", "M", id="one letter"),
         pytest.param("en", "I", (), "Elizabeth I reigns", None, id="a pronoun"),
-        pytest.param("en", "(.*)+", (), "anything at all", None, id="regex"),
         pytest.param(
             "en", "Marcius", ("Caius Marcius", "Caius"), "x Caius Marcius y", "Caius Marcius", id="longest first"
         ),
         pytest.param("zh", "孙悟空", ("悟空", "大圣"), "齐天大圣大闹天宫", "大圣", id="zh: alias"),
         pytest.param("zh", "白", (), "白天的白马", None, id="zh: one character"),
-        pytest.param("zh", "亨利·鲍尔", (), "一个叫亨利的人", "亨利", id="zh: part before the dot"),
         pytest.param("zh", "Sam", (), "他叫Sam的朋友", "Sam", id="zh: Latin name among Chinese"),
     ],
 )

@@ -114,14 +114,6 @@ def test_it_loads_as_the_published_release_does(tmp_path: Path) -> None:
     assert [turn.kind for turn in profiles["Ann"].turns] == ["direction", "speech", "speech", "narration"]
 
 
-def test_chinese_roles_go_into_the_chinese_config(tmp_path: Path) -> None:
-    folders = [make(tmp_path / "zh", "李白", "zh"), make(tmp_path / "en", "Ann")]
-    summary = write_release([gather(folder) for folder in folders], tmp_path / "out")
-    assert summary.configs == ("instruction-generalization-eng", "instruction-generalization-zh")
-    assert set(load_rolebench("instruction-generalization-zh", "train", data_dir=tmp_path / "out")["role"]) == {"李白"}
-    assert any("role generalization needs at least two English roles" in note for note in summary.gaps)
-
-
 def test_a_data_set_with_one_config_needs_no_name_and_lacks_nothing(tmp_path: Path) -> None:
     """Warnings are errors here: nothing is missing that the manifest does not promise."""
     write_release([gather(make(tmp_path / "zh", "李白", "zh", general=0))], tmp_path / "out")
@@ -179,67 +171,12 @@ def test_publishing_it_needs_a_license(tmp_path: Path) -> None:
     assert not any("sample" in path or "strict" in path for path in sent)
 
 
-@pytest.mark.parametrize(
-    ("break_it", "error", "words"),
-    [
-        pytest.param(lambda folder: (folder / "profile.json").unlink(), DataError, "role build", id="no-profile"),
-        pytest.param(
-            lambda folder: (folder / "instruct" / "kept.jsonl").write_text('{"id": "1", "question": "x"}\n'),
-            DataError,
-            r"kept.jsonl:1: the pair is not valid at answer",
-            id="bad-question",
-        ),
-        pytest.param(
-            lambda folder: (folder / "respond" / "replies.jsonl").write_text('{"question": "x", "generated": "y"}\n'),
-            DataError,
-            r"replies.jsonl:1: the line is not valid at generated",
-            id="bad-replies",
-        ),
-    ],
-)
-def test_broken_folders_are_named(tmp_path: Path, break_it: Any, error: type[Exception], words: str) -> None:
-    folder = make(tmp_path / "Ann", "Ann")
-    break_it(folder)
-    with pytest.raises(error, match=words):
-        gather(folder)
-
-
-def test_what_cannot_be_written_is_refused_and_nothing_is_left(tmp_path: Path) -> None:
-    ann = gather(make(tmp_path / "Ann", "Ann"))
-    twin = gather(make(tmp_path / "twin", "ANN"))
-    empty = gather(make(tmp_path / "empty", "Eve", questions=0, general=0))
-    with pytest.raises(SettingsError, match="two roles are called"):
-        write_release([ann, twin], tmp_path / "out")
-    fox = gather(make(tmp_path / "fox", "\U0001f98a"))
-    with pytest.raises(SettingsError, match="has no letter or digit"):
-        write_release([ann, fox], tmp_path / "out")
-    with pytest.raises(DataError, match="rolellm instruct"):
-        write_release([empty], tmp_path / "out")
-    with pytest.raises(SettingsError, match=r"cannot hold out Zed; .* English roles.*: Ann, Eve"):
-        write_release([ann, empty], tmp_path / "out", SplitRule(held_out=("Zed",)))
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["Ann", "empty", "fox", "twin"]
-    (tmp_path / "out").mkdir()
-    (tmp_path / "out" / "diary.txt").write_text("mine")
-    with pytest.raises(SettingsError, match="other files"):
-        write_release([ann], tmp_path / "out", overwrite=True)
-    write_release([ann], tmp_path / "fine")
-    with pytest.raises(SettingsError, match="--overwrite"):
-        write_release([ann], tmp_path / "fine")
-    write_release([ann], tmp_path / "fine", overwrite=True)
-    assert (tmp_path / "out" / "diary.txt").read_text() == "mine"
-    make(tmp_path / "fine" / "Bob", "Bob")
-    with pytest.raises(SettingsError, match=r"Bob.* is not part of the release"):
-        write_release([ann], tmp_path / "fine", overwrite=True)
-    assert (tmp_path / "fine" / "Bob" / "profile.json").is_file()
-
-
-@pytest.mark.parametrize("out", [pytest.param(".", id="here"), pytest.param("..", id="above")])
-def test_the_folder_one_is_in_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: str) -> None:
+def test_the_folder_one_is_in_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ann = gather(make(tmp_path / "Ann", "Ann"))
     (tmp_path / "a" / "b").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "a" / "b")
     with pytest.raises(SettingsError, match="the current folder"):
-        write_release([ann], out)
+        write_release([ann], "..")
 
 
 @given(st.lists(st.text(min_size=1), min_size=2, unique_by=fold), st.floats(0.05, 0.95), st.integers(0, 5))
@@ -279,9 +216,7 @@ def test_lost_files_are_named(tmp_path: Path, lost: str) -> None:
     [
         pytest.param([("Fox", "en"), ("Owl", "en"), ("孙悟空", "zh")], "孙悟空", "alone can be held out", id="Chinese"),
         pytest.param([("Fox", "en")], "Fox", "not all, of the English roles", id="the only one"),
-        pytest.param([("Fox", "en"), ("Fox", "en")], "Fox", "give each folder once", id="twice"),
         pytest.param([("Ann", "en"), ("李白", "zh")], "Zed", "cannot hold out Zed", id="unknown"),
-        pytest.param([("李白", "zh")], "Zed", "cannot hold out Zed", id="unknown, Chinese"),
     ],
 )
 def test_what_cannot_be_held_out(tmp_path: Path, roles: list[tuple[str, Language]], held_out: str, words: str) -> None:

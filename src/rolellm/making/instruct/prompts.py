@@ -127,8 +127,8 @@ def _fill_template(language: Language, name: str, **texts: str) -> str:
     return template.fill(**texts)
 
 
-#: Tokens of a segment that one pair is worth (our choice): shorter segments are asked for fewer pairs.
-TOKENS_A_PAIR = 40
+#: Tokens of a segment that one pair is worth: shorter segments are asked for fewer pairs.
+_TOKENS_A_PAIR = 40
 _FEWEST = 3
 #: Maximum tokens of a prompt that list earlier questions (our choice).
 _EARLIER_TOKENS = 400
@@ -209,7 +209,7 @@ class Lane:
             asked.append(question)
         pairs = self.settings.per_request
         if segment.kind != "profile":
-            pairs = min(pairs, max(_FEWEST, segment.tokens // TOKENS_A_PAIR))
+            pairs = min(pairs, max(_FEWEST, segment.tokens // _TOKENS_A_PAIR))
         return Task(segment, pairs, focus, visit, repeat, tuple(asked))
 
     def note(self, task: Task, questions: Sequence[str]) -> None:

@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Final, get_args
 
 from rolellm.core.errors import DataError
-from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Profile
 from rolellm.core.result import Result
@@ -28,7 +27,6 @@ from rolellm.llm.model import Answer, Failure, Request
 from rolellm.making.instruct.candidates import Candidate, parse_candidate, parse_pairs
 from rolellm.making.instruct.filters import FILTERS, Verdict, filter_candidates
 from rolellm.making.instruct.prompts import (
-    TOKENS_A_PAIR,
     Lane,
     Task,
     build_request,
@@ -54,7 +52,6 @@ class InstructResult(Result):
     Attributes:
         role: Who was asked about.
         verdicts: One for each candidate, in the order in which they were made.
-        segments: All that there are; those with ``about_role`` were asked about.
         rounds: Number of rounds.
         distinct: Different questions by type, before filters.
         shortfall: Why there are fewer than were asked for, in words; ``None`` where there are enough.
@@ -62,7 +59,6 @@ class InstructResult(Result):
 
     role: str
     verdicts: tuple[Verdict, ...]
-    segments: tuple[Segment, ...]
     rounds: int
     distinct: dict[QuestionType, int]
     shortfall: str | None = None
@@ -162,7 +158,7 @@ class Instruct(Step[InstructResult]):
         verdicts = filter_candidates(candidates, self.character, settings.filters)
         distinct = {lane.type: len(lane.distinct) for lane in lanes}
         shortfall = self._explain_shortfall(lanes, rounds, failures)
-        return InstructResult(self.character.role, tuple(verdicts), tuple(segments), rounds, distinct, shortfall)
+        return InstructResult(self.character.role, tuple(verdicts), rounds, distinct, shortfall)
 
     def _make_lanes(self, segments: Sequence[Segment], count: Count) -> list[Lane]:
         character, settings = self.character, self.settings
@@ -231,9 +227,7 @@ class Instruct(Step[InstructResult]):
             text += f"; {len(failures)} requests got no usable reply ({listed}; see failed.jsonl)"
         if all(lane.dry for lane in lanes):
             return f"{text}. The last requests only repeated earlier questions: the model finds no more in this profile"
-        if rounds >= ROUNDS:
-            return f"{text}. Request fewer (--per-role), or give the role more material"
-        return f"{text}. No request of the last round was answered; run the same command with --set retry_failed=true"
+        return f"{text}. Run the same command with --set retry_failed=true, or request fewer (--per-role)"
 
     def records(self, result: InstructResult) -> Records:
         """Return ``kept.jsonl`` and ``dropped.jsonl``."""
@@ -245,16 +239,8 @@ class Instruct(Step[InstructResult]):
 
     def describe(self, result: InstructResult) -> dict[str, Any]:
         """Return the material, the rounds and the prompts."""
-        kinds = Counter(item.kind for item in result.segments)
-        segments = {
-            "found": {kind: kinds[kind] for kind in ("profile", "script", "lore")},
-            "without_the_role": sum(not item.about_role for item in result.segments),
-            "hash": hash_json([[item.id, item.text] for item in result.segments]),
-        }
         return {
             "language": self.character.language,
-            "tokens_a_pair": TOKENS_A_PAIR,
-            "segments": segments,
             "rounds": result.rounds,
             "prompts": hash_prompts(self.character.language),
             "character": self.character.fingerprint,
@@ -268,15 +254,10 @@ class Instruct(Step[InstructResult]):
             "candidates": len(result.verdicts),
             "distinct": sum(result.distinct.values()),
             "kept": len(result.kept),
-            "kept_by_type": {name: by_type[name] for name in QUESTION_TYPES},
+            "kept_by_type": dict(by_type),
             "dropped": {name: by_filter[name] for name in FILTERS},
         }
-        return {
-            "role": self.character.role,
-            "counts": counts,
-            "enough": result.shortfall is None,
-            "shortfall": result.shortfall,
-        }
+        return {"role": self.character.role, "counts": counts, "shortfall": result.shortfall}
 
 
 def _make_stand_ins(character: Profile, tasks: Mapping[str, Task], request: Request) -> list[Any]:
