@@ -102,7 +102,7 @@ def test_the_table_of_eval_has_the_intervals_for_new_roles() -> None:
     config = "role-generalization-english"
     judged = replace(judge_systems({"after": 1.0}), config=config)
     reports = make_scores([1.0, 5.0, 2.0], config)
-    result = EvalResult(Path(), Path(), (), reports, judged=judged, content=PageContent("", ()))
+    result = EvalResult(Path(), reports, judged=judged, content=PageContent("", ()))
     assert "for new roles: Student's t by role and question" in str(result)
     assert "Wilson's by role and question (win rate)" in str(result)
     assert "these roles" not in str(result)

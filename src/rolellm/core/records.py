@@ -32,6 +32,7 @@ class Row:
         raw_reference: The instruction's role-free target (for RAW), where there is one.
         rolegpt: The released baseline's reply, where there is one.
         role_description: Second person, with catchphrases, where the release has one.
+        dialogue: The dialogue that it is a turn of, for rows of one's own; they depend on each other.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Row:
     raw_reference: str | None = None
     rolegpt: str | None = None
     role_description: str | None = None
+    dialogue: str | None = None
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any]) -> Row:
