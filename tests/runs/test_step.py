@@ -94,7 +94,7 @@ def test_a_run_is_found_and_shown(tmp_path: Path) -> None:
     assert found.manifest == made.manifest and find_runs(tmp_path, "respond") == []
     assert found.to_dict() == made.to_dict() and found.to_dict()["heard"] == 4
     assert list(found.to_pandas()["text"]) == made.result
-    assert "4 of 4 answered" in repr(found) and "<table>" in found._repr_html_()
+    assert "4 of 4 answered" in repr(found) and "<table" in found._repr_html_()
     with pytest.raises(DataError, match="not a finished run"):
         Run.open(tmp_path)
 
@@ -125,5 +125,5 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="holds a character"):
         check_run_folder(home, "instruct")
     check_run_folder(home / "respond-questions", "respond")
-    with pytest.raises(SettingsError, match=r"a release finds only runs .* name it .*respond-questions"):
+    with pytest.raises(SettingsError, match=r"a release only finds runs .* name it .*respond-questions"):
         check_run_folder(home / "questions", "respond")

@@ -17,6 +17,7 @@ from rolellm.training.bases import load_tokenizer
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import prepare, train
 
+from ..versions import KEEPS_TEXT
 from .runs import read_object
 from .tokenizers import CHATML, make_tokenizer
 
@@ -68,7 +69,9 @@ MARKS = [
     *("<think>", "</think>", "<|system|>", "<|user|>", "<|assistant|>", "<start_of_turn>", "<end_of_turn>"),
     *("<|start|>", "<|end|>", "<|channel|>", "<|message|>", "<|return|>"),
 ]
-SYSTEM, QUESTION, REPLY = "You are Ada Fenn.</s>", "Where do the gulls sleep? <end_of_turn>", "On the rocks, child."
+SYSTEM, QUESTION, REPLY = "You are Ada Fenn.", "Where do the gulls sleep?", "On the rocks, child."
+if KEEPS_TEXT:
+    SYSTEM, QUESTION = f"{SYSTEM}</s>", f"{QUESTION} <end_of_turn>"
 
 
 def turns(*more: str) -> list[dict[str, str]]:
@@ -85,7 +88,9 @@ def folder_with(template: str, folder: Path) -> Path:
 
 
 def ids_of(tokenizer: Any, messages: list[dict[str, str]], **options: Any) -> list[int]:
-    encoded = tokenizer.apply_chat_template(messages, sanitize_control_tokens=True, **options)
+    if KEEPS_TEXT:
+        options["sanitize_control_tokens"] = True
+    encoded = tokenizer.apply_chat_template(messages, **options)
     return list(encoded["input_ids"])
 
 

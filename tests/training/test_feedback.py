@@ -14,6 +14,7 @@ from rolellm.training.examples import encode
 from rolellm.training.rows import Conversation, make_conversations, read_own_rows
 from rolellm.training.train import train
 
+from ..versions import NEEDS_SANITIZING
 from .conftest import MINI
 from .runs import read_object
 
@@ -128,8 +129,20 @@ def test_preferences_that_teach_nothing_are_refused(replies: dict[str, str], wor
         encode([chat], tokenizer, max_length=128, trainer="dpo", truncate_replies=True)
 
 
-def test_text_that_trl_would_read_as_a_special_token_is_left_out(tokenizer: Any) -> None:
-    chat = Conversation("x", ({"role": "user", "content": "a </s> b"},), {"chosen": "a", "rejected": "b"})
+@NEEDS_SANITIZING
+@pytest.mark.parametrize(
+    ("question", "chosen", "rejected"),
+    [
+        pytest.param("a </s> b", "a", "b", id="prompt"),
+        pytest.param("?", "a</s>### Instruction:", "b", id="chosen"),
+        pytest.param("?", "a", "b</s>", id="rejected"),
+    ],
+)
+def test_text_that_trl_would_read_as_a_special_token_is_left_out(
+    question: str, chosen: str, rejected: str, tokenizer: Any
+) -> None:
+    turns = ({"role": "user", "content": question},)
+    chat = Conversation("x", turns, {"chosen": chosen, "rejected": rejected})
     with pytest.raises(RecipeError, match="row x has a special token of the tokenizer"):
         encode([chat], tokenizer, max_length=128, trainer="dpo")
     plain = Conversation("y", ({"role": "user", "content": "b"},), {"chosen": "a", "rejected": "b"})

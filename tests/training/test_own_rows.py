@@ -14,6 +14,7 @@ from rolellm.training.examples import Example, encode
 from rolellm.training.recipe import TrainingRecipe
 from rolellm.training.rows import read_own_rows
 
+from ..versions import NEEDS_SANITIZING
 from .test_chat_templates import QWEN3
 from .tokenizers import CHATML, make_tokenizer
 
@@ -55,6 +56,7 @@ def examples(rows: Any, template: str, trainer: str = "sft") -> tuple[list[Examp
     return encode(own, tokenizer, max_length=4096, trainer=trainer), tokenizer
 
 
+@NEEDS_SANITIZING
 @pytest.mark.parametrize("name", ["qwen2_5", "qwen3", "llama3_1"])
 @pytest.mark.parametrize("tools", [TOOLS, json.dumps(TOOLS)], ids=["list", "json"])
 def test_calls_of_tools_are_trained_as_the_template_writes_them(name: str, tools: Any) -> None:
@@ -137,8 +139,10 @@ def test_what_the_template_would_ignore_is_refused(item: dict[str, Any], templat
         examples([item], template)
 
 
+@NEEDS_SANITIZING
 def test_pairs_reach_trl_as_they_are() -> None:
-    call = {"role": "assistant", "content": "", "tool_calls": CALL}
+    plain = json.loads(json.dumps(CALL).replace("<|im_end|>", "Ness"))
+    call = {"role": "assistant", "content": "", "tool_calls": plain}
     switches = {"chat_template_kwargs": None, "rejected": "Nay."}
     rows = [
         {"prompt": "Why?", "chosen": [call], "tools": TOOLS} | switches,

@@ -21,6 +21,8 @@ from rolellm.training.rows import (
     select_rows,
 )
 
+from ..versions import NEEDS_SANITIZING
+
 END = "</s>"
 
 
@@ -47,6 +49,7 @@ hostile = st.lists(
 ).map("".join)
 
 
+@NEEDS_SANITIZING
 @settings(max_examples=80, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(question=hostile, reply=hostile.filter(lambda value: bool(value.strip())), description=hostile)
 def test_no_text_of_a_row_can_move_the_mask(tokenizer: Any, question: str, reply: str, description: str) -> None:

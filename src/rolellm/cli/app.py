@@ -21,6 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from rolellm.core.errors import RoleLLMError, SettingsError, StoppedShortError
+from rolellm.core.progress import announce_imports
 from rolellm.core.starting import restore_interrupt
 from rolellm.version import __version__
 
@@ -101,7 +102,8 @@ class _Commands(TyperGroup):
         """List the commands without importing them."""
         for title, commands in _GROUPS.items():
             with formatter.section(title):
-                formatter.write_dl([(name, _read_summary(name).partition("\n")[0]) for name in commands])
+                summaries = {name: _read_summary(name).partition("\n")[0] for name in commands}
+                formatter.write_dl([*summaries.items()])
 
     def resolve_command(self, ctx: Any, args: list[str]) -> Any:
         """Find the command that the arguments name; suggest the nearest for an unknown one."""
@@ -163,6 +165,7 @@ def main() -> None:
     try:
         restore_interrupt()
         _prepare_messages()
+        announce_imports()
         app()
     except (KeyboardInterrupt, SystemExit) as stop:
         # Typer ends with this code on Ctrl-C, and without a word.

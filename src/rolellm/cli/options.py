@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
@@ -79,8 +80,20 @@ def with_options(command: _Command) -> _Command:
             plain[name] = item
     fields = [field for cls in sections.values() for field in _flatten_fields(cls)]
     helps = read_descriptions(command, "Args")
-    advanced = {name: helps.get(name, "") for name, item in plain.items() if is_advanced(item.annotation)}
-    advanced |= {field.name: field.info.description or "" for field in fields if is_advanced(field.hint)}
+    advanced: dict[str, str] = {}
+    own: list[inspect.Parameter] = []
+    for name, item in plain.items():
+        if is_advanced(item.annotation):
+            advanced[name] = helps.get(name, "")
+        else:
+            own.append(_make_option(item, helps.get(name)))
+    # Arguments, then required options.
+    own.sort(key=_get_rank)
+    for field in fields:
+        if is_advanced(field.hint):
+            advanced[field.name] = field.info.description or ""
+        else:
+            own.append(_make_field_option(field))
     settable = _map_settable(plain, fields)
 
     @functools.wraps(command)
@@ -93,16 +106,12 @@ def with_options(command: _Command) -> _Command:
             values[name] = read(cls, _collect_values(cls, values))
         with resumable(context):
             try:
-                result = command(**{name: values[name] for name in signature.parameters if name in values})
+                result = command(**{name: values[name] for name in values.keys() & signature.parameters})
             except EstimatedError as stop:
                 result = stop.estimate
             if has_result and result is not None:
                 _present(result, as_json)
 
-    own = [_make_option(item, helps.get(name)) for name, item in plain.items() if name not in advanced]
-    # Arguments, then required options.
-    own.sort(key=lambda item: (not _is_argument(item), item.default is not inspect.Parameter.empty))
-    own += [_make_field_option(field) for field in fields if not is_advanced(field.hint)]
     if advanced:
         own.append(_OVERRIDES)
     call.__signature__ = signature.replace(parameters=[_INVOCATION, *own])  # type: ignore[attr-defined]
@@ -123,7 +132,7 @@ def _present(result: Result, as_json: bool) -> None:
 
 
 def _returns_result(signature: inspect.Signature) -> bool:
-    """Whether a command returns a `Result`, or one or nothing."""
+    """Tell whether a command returns a `Result`, or one or nothing."""
     returned = strip_hint(signature.return_annotation)
     returned = get_origin(returned) or returned
     return isinstance(returned, type) and issubclass(returned, Result)
@@ -132,15 +141,10 @@ def _returns_result(signature: inspect.Signature) -> bool:
 #: The invocation is not a setting; a command that needs it has it under this name.
 _INVOCATION = inspect.Parameter("invocation", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 _AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
-_OVERRIDES = inspect.Parameter(
-    "overrides",
-    inspect.Parameter.KEYWORD_ONLY,
-    default=None,
-    annotation=Annotated[
-        list[str] | None,
-        typer.Option("--set", metavar="KEY=VALUE", help="Set any option by name, such as seed=7."),
-    ],
-)
+_Overrides = Annotated[
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set any option by name, such as seed=7.")
+]
+_OVERRIDES = inspect.Parameter("overrides", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Overrides)
 
 
 class _SettingsField(NamedTuple):
@@ -160,7 +164,7 @@ class _SettingsField(NamedTuple):
 
     @property
     def extra(self) -> Mapping[str, Any]:
-        """What the field says of its option."""
+        """Extras of the field for its option."""
         return _get_extra(self.info)
 
     @property
@@ -180,7 +184,8 @@ class _SettingsField(NamedTuple):
 
 def _flatten_fields(cls: Any) -> Iterator[_SettingsField]:
     """Yield the fields of a settings class, those of its sections in their place."""
-    panel = (cls.__doc__ or "").strip().split("\n")[0].partition(".")[0].partition(" (")[0]
+    title = (cls.__doc__ or "").strip().partition("\n")[0]
+    panel = re.split(r"\.| \(", title)[0]
     for name, hint, info in _iterate_fields(cls):
         section = find_section(hint)
         if section is None:
@@ -199,7 +204,8 @@ def _map_settable(
             settable[name] = (name, item.annotation)
     for field in fields:
         flag = field.flag.partition("/")[0].replace("-", "_")
-        settable |= dict.fromkeys((field.name, flag), (field.name, field.hint))
+        target = field.name, field.hint
+        settable |= {field.name: target, flag: target}
     return settable
 
 
@@ -219,6 +225,10 @@ def _set_value(values: dict[str, Any], override: str, settable: Mapping[str, tup
         values[name] = [*(values.get(name) or ()), item]
     else:
         values[name] = parse_text(hint, text, key)
+
+
+def _get_rank(item: inspect.Parameter) -> tuple[bool, bool]:
+    return not _is_argument(item), item.default is not inspect.Parameter.empty
 
 
 def _is_argument(item: inspect.Parameter) -> bool:
@@ -254,11 +264,13 @@ def _make_field_option(field: _SettingsField) -> inspect.Parameter:
     flag = field.flag
     if field.hint is bool and field.info.default is True and "/" not in flag:
         flag = f"{flag}/--no-{flag}"
-    details: dict[str, Any] = {"metavar": field.extra.get("metavar") or _choose_metavar(field.hint)}
+    limits: dict[str, Any] = {}
     if strip_hint(field.hint) in (int, float):
         # typer knows no bound that is excluded; the settings class refuses the bound itself.
-        details |= {"min": field.find_limit("gt", "ge"), "max": field.find_limit("le")}
-    option = typer.Option(f"--{flag}", help=field.info.description, rich_help_panel=field.panel, **details)
+        limits = {"min": field.find_limit("gt", "ge"), "max": field.find_limit("le")}
+    metavar = field.extra.get("metavar") or _choose_metavar(field.hint)
+    text = field.info.description
+    option = typer.Option(f"--{flag}", help=text, metavar=metavar, rich_help_panel=field.panel, **limits)
     default = field.info.get_default(call_default_factory=True)
     annotation: Any = Annotated[_get_typer_type(field.hint), option]
     return inspect.Parameter(field.name, inspect.Parameter.KEYWORD_ONLY, default=default, annotation=annotation)
@@ -278,7 +290,8 @@ def _collect_values(cls: type, values: dict[str, Any]) -> dict[str, Any]:
 def _choose_metavar(hint: Any) -> str | None:
     """Return what the help calls a value; choices are listed."""
     kind = strip_hint(hint)
-    kind = get_args(kind)[0] if get_origin(kind) in (tuple, list) else kind
+    if get_origin(kind) in (tuple, list):
+        kind = get_args(kind)[0]
     return {int: "N", float: "N", Path: "PATH", str: "TEXT"}.get(kind)
 
 

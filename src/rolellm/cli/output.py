@@ -71,7 +71,9 @@ def _escape(match: re.Match[str]) -> str:
             return character
     except UnicodeEncodeError:
         pass
-    return f"\\u{ord(character):04x}" if character.isascii() else json.dumps(character)[1:-1]
+    if character.isascii():
+        return f"\\u{ord(character):04x}"
+    return json.dumps(character)[1:-1]
 
 
 def say(text: str, *, err: bool = False) -> None:
@@ -96,7 +98,8 @@ def _is_screen(console: Console) -> bool:
 
 def build_resume_line(context: typer.Context, *more: str) -> str:
     """Return the line that continues: what the user gave without ``--overwrite``, which would start over, and more."""
-    return shlex.join([*context.command_path.split(" "), *_list_words(context), *more])
+    command = context.command_path.split(" ")
+    return shlex.join([*command, *_list_words(context), *more])
 
 
 def build_next_line(model: ModelOptions, *words: str) -> str:
@@ -105,7 +108,8 @@ def build_next_line(model: ModelOptions, *words: str) -> str:
     for name, value in dump(model).items():
         if value is None:
             continue
-        named += ["--set", f"{name}={value}"] if name == "api_key_env" else [f"--{name}", str(value)]
+        is_option = name != "api_key_env"
+        named += [f"--{name}", str(value)] if is_option else ["--set", f"{name}={value}"]
     return shlex.join([*words, *(named or ["--llm", "FILE.yaml"])])
 
 
@@ -114,7 +118,7 @@ def _list_words(context: typer.Context) -> list[str]:
     words: list[str] = []
     for parameter in context.command.params:
         value = context.params.get(str(parameter.name))
-        if parameter.name == "overwrite" or value in (None, [], ()) or value == parameter.default:
+        if parameter.name == "overwrite" or value in (None, [], (), parameter.default):
             continue
         flags = [] if parameter.param_type_name == "argument" else [parameter.opts[0]]
         if isinstance(value, bool):

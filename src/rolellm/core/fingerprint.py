@@ -6,7 +6,7 @@ import hashlib
 import json
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,9 +20,8 @@ def hash_bytes(data: bytes) -> str:
 
 def hash_json(value: Any) -> str:
     """SHA-256 of a JSON value in canonical form (sorted keys, no spaces, UTF-8), in hex."""
-    return hash_bytes(
-        json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
-    )
+    text = json.dumps(value, sort_keys=True, ensure_ascii=False, separators=(",", ":"))
+    return hash_bytes(text.encode("utf-8", "surrogatepass"))
 
 
 def hash_file(path: str | Path) -> str:
@@ -48,10 +47,13 @@ def draw_evenly(
     Returns:
         Their places, ascending.
     """
-    order = sorted(range(len(items)), key=lambda index: key(items[index]))
+    keys = list(map(key, items))
+    order = sorted(range(len(items)), key=keys.__getitem__)
     for depth in range(len(groupings), 0, -1):
         groups: dict[Hashable, list[int]] = defaultdict(list)
         for index in order:
-            groups[tuple(get_group(items[index]) for get_group in groupings[:depth])].append(index)
-        order = [index for turn in zip_longest(*groups.values()) for index in turn if index is not None]
+            group = tuple(get_group(items[index]) for get_group in groupings[:depth])
+            groups[group].append(index)
+        turns = chain.from_iterable(zip_longest(*groups.values()))
+        order = [index for index in turns if index is not None]
     return sorted(order[:count])

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """What a stage found: tables, sentences, and the command lines that continue.
+    """Findings of a stage: tables, sentences, and the command lines that continue.
 
     A subclass is a frozen dataclass. JSON, the text in a terminal and the HTML in a notebook follow from its fields and
     from these methods; a command prints whatever `Result` it returns, and where its `page` is if it has one.
@@ -41,7 +41,7 @@ class Result:
 
     @property
     def has_passed(self) -> bool:
-        """Whether what was asked for was done and holds; where not, the command's exit code is 1."""
+        """True if what was asked for was done and holds; where not, the command's exit code is 1."""
         return True
 
     def to_dict(self) -> dict[str, Any]:
@@ -50,8 +50,10 @@ class Result:
 
     def __repr__(self) -> str:
         remarks = map(make_visible, self.remarks())
-        return "\n".join([*remarks, *map(str, self.tables()[:1])]) or f"<{type(self).__name__}>"
+        tables = map(str, self.tables()[:1])
+        return "\n".join([*remarks, *tables]) or f"<{type(self).__name__}>"
 
     def _repr_html_(self) -> str:
-        paragraphs = [f"<p>{escape(make_visible(remark))}</p>" for remark in self.remarks()]
-        return "\n".join([*paragraphs, *(table.to_html() for table in self.tables()[:1])])
+        parts = [f"<p>{escape(make_visible(remark))}</p>" for remark in self.remarks()]
+        parts += [table.to_html() for table in self.tables()[:1]]
+        return "\n".join(parts)

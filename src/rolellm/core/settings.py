@@ -20,9 +20,8 @@ import difflib
 import functools
 import inspect
 import json
-import operator
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib import resources
 from pathlib import Path
 from typing import (
@@ -73,7 +72,9 @@ def settings(cls: type[_Class]) -> type[_Class]:
     """Make a class a frozen, keyword-only settings class whose values are checked whenever one is made."""
     config = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
     settings_class: Any = pydantic_dataclass(cls, frozen=True, kw_only=True, config=config)
-    texts = functools.reduce(operator.or_, (read_descriptions(base, "Attributes") for base in reversed(cls.__mro__)))
+    texts: dict[str, str] = {}
+    for base in reversed(cls.__mro__):
+        texts |= read_descriptions(base, "Attributes")
     for name, info in settings_class.__pydantic_fields__.items():
         info.description = info.description or texts.get(name)
     check = settings_class.__init__
@@ -114,9 +115,8 @@ def read(cls: type[_Class], values: Mapping[Any, Any], source: str = "", *, secr
         raise SettingsError(f"{where}expected keys and values, found {_describe_kind(values)}")
     try:
         # In JSON mode strict types still take what JSON can say: lists for tuples, text for paths.
-        instance: _Class = _adapter(cast(Any, cls)).validate_json(
-            json.dumps(merge_values({}, values), default=_encode_value), strict=True
-        )
+        text = json.dumps(merge_values({}, values), default=_encode_value)
+        instance: _Class = _adapter(cast(Any, cls)).validate_json(text, strict=True)
     except ValidationError as error:
         raise SettingsError(where + _describe_error(error, cls, secret=secret)) from None
     except (TypeError, ValueError) as error:
@@ -202,10 +202,12 @@ load_packaged_yaml = functools.cache(read_packaged_yaml)
 @functools.cache
 def read_packaged_patterns(package: str, name: str, section: str) -> Any:
     """The regular expressions of a section of such a file: without line breaks, with ``{name}`` of its fragments."""
-    values, fragments = dict(load_packaged_yaml(package, name)[section]), dict[str, str]()
+    values = dict(load_packaged_yaml(package, name)[section])
+    fragments: dict[str, str] = {}
 
     def fill(text: str) -> str:
-        return _FRAGMENT.sub(lambda hit: fragments.get(hit[1], hit[0]), text.replace("\n", ""))
+        text = text.replace("\n", "")
+        return _FRAGMENT.sub(lambda hit: fragments.get(hit[1], hit[0]), text)
 
     for key, text in values.pop("fragments", {}).items():
         fragments[key] = fill(text)
@@ -225,10 +227,13 @@ def load_words(name: str) -> frozenset[str]:
 
 def resolve_paths(values: Values, folder: Path, *keys: str) -> Values:
     """The values with the paths under these keys, such as ``base.path``, taken from the folder of their file."""
-    for section, _, name in (key.partition(".") for key in keys):
+    for key in keys:
+        section, _, name = key.partition(".")
         section_values = values.get(section)
-        if isinstance(section_values, dict) and isinstance(section_values.get(name), str) and section_values[name]:
-            values = values | {section: section_values | {name: str(folder / Path(section_values[name]).expanduser())}}
+        path = section_values.get(name) if isinstance(section_values, dict) else None
+        if path and isinstance(path, str):
+            resolved = str(folder / Path(path).expanduser())
+            values = merge_values(values, {section: {name: resolved}})
     return values
 
 
@@ -271,17 +276,23 @@ def describe_changes(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> str:
         return f"{text[:12]}…" if len(text) == 66 else text
 
     old, new = dict(iterate_leaves(before)), dict(iterate_leaves(now))
-    changed = [key for key in sorted({*old, *new}) if old.get(key) != new.get(key)]
-    return "; ".join(f"{key} was {show(old.get(key))} and is now {show(new.get(key))}" for key in changed)
+    changes = []
+    for key in sorted({*old, *new}):
+        was, is_now = old.get(key), new.get(key)
+        if was != is_now:
+            changes.append(f"{key} was {show(was)} and is now {show(is_now)}")
+    return "; ".join(changes)
 
 
 def describe_alternatives(key: str, candidates: Iterable[str]) -> str:
     """The end of a message about an unknown key: the nearest known one, or all of them."""
     names = list(candidates)
+    last_parts = list(map(_get_last_part, names))
     # The right key under the wrong section is as common a slip as a misspelled one.
-    close = [name for name in names if name.rpartition(".")[2] == key.rpartition(".")[2]]
+    last = _get_last_part(key)
+    close = [name for name, part in zip(names, last_parts, strict=True) if part == last]
     close = close or difflib.get_close_matches(key, names, n=1)
-    close = close or difflib.get_close_matches(key, [name.rpartition(".")[2] for name in names], n=1)
+    close = close or difflib.get_close_matches(key, last_parts, n=1)
     return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(names)}"
 
 
@@ -315,12 +326,16 @@ def suggest_keywords(*classes: type) -> Callable[[Callable[_P, _R]], Callable[_P
 
 
 def _check_keyword(name: str, parameters: Iterable[str], classes: Iterable[type]) -> None:
-    known = list(parameters)
+    keywords = list(parameters)
     for cls in classes:
         # The fields of sections go by their own names.
-        known += [key.rpartition(".")[2] for key in list_keys(cls)]
-    if name not in known:
-        raise SettingsError(f"unknown keyword {name}{describe_alternatives(name, known)}")
+        keywords += [key.rpartition(".")[2] for key in list_keys(cls)]
+    if name not in keywords:
+        raise SettingsError(f"unknown keyword {name}{describe_alternatives(name, keywords)}")
+
+
+def _get_last_part(key: str) -> str:
+    return key.rpartition(".")[2]
 
 
 @functools.lru_cache
@@ -329,7 +344,9 @@ def list_keys(cls: type, dotted: str = "") -> tuple[str, ...]:
     keys: list[str] = []
     for name, hint in get_type_hints(cls, include_extras=True).items():
         keys.append(f"{dotted}{name}")
-        if inner := find_section(hint) or find_section(next(iter(get_args(strip_hint(hint))), None)):
+        items = get_args(strip_hint(hint))
+        inner = find_section(hint) or find_section(next(iter(items), None))
+        if inner:
             keys.extend(list_keys(inner, f"{dotted}{name}."))
     return tuple(keys)
 
@@ -338,7 +355,7 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 
 
 def is_advanced(hint: Any) -> bool:
-    """Whether a field is `Advanced`."""
+    """Tell whether a field is `Advanced`."""
     return get_origin(hint) is Annotated and _ADVANCED in get_args(hint)
 
 
@@ -346,8 +363,10 @@ def strip_hint(hint: Any) -> Any:
     """A hint without ``Annotated`` and ``| None``."""
     if get_origin(hint) is Annotated:
         return strip_hint(get_args(hint)[0])
-    options = [item for item in get_args(hint) if item is not type(None)]
-    return strip_hint(options[0]) if type(None) in get_args(hint) and len(options) == 1 else hint
+    items = get_args(hint)
+    options = [item for item in items if item is not type(None)]
+    is_optional = len(options) == 1 and len(items) == 2
+    return strip_hint(options[0]) if is_optional else hint
 
 
 def find_section(hint: Any) -> type | None:
@@ -359,19 +378,31 @@ def find_section(hint: Any) -> type | None:
 def _describe_error(error: ValidationError, cls: type, *, secret: bool) -> str:
     """The first thing that is wrong, in words."""
     first_error = error.errors(include_url=False, include_context=True)[0]
-    dotted = re.sub(r"\.(\d+)", r"[\1]", ".".join(str(part) for part in first_error["loc"]))
+    location = ".".join(map(str, first_error["loc"]))
+    dotted = re.sub(r"\.(\d+)", r"[\1]", location)
     kind = first_error["type"]
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
-        section = dotted.rpartition(".")[0]
-        section_keys = [key for key in list_keys(cls) if key.rpartition(".")[0] == re.sub(r"\[\d+\]", "", section)]
-        elsewhere = any(key.rpartition(".")[2] == dotted.rpartition(".")[2] for key in list_keys(cls))
-        close = [] if elsewhere else difflib.get_close_matches(dotted, section_keys, n=1)
-        return f"unknown key {dotted}{describe_alternatives(dotted, close or list_keys(cls))}"
+        return f"unknown key {dotted}{describe_alternatives(dotted, _list_likely_keys(dotted, cls))}"
     if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return f"{dotted} is missing"
+    problem = _describe_problem(first_error, secret=secret)
     if kind == "value_error":
-        return f"{dotted}: {first_error['ctx']['error']}" if dotted else str(first_error["ctx"]["error"])
-    return f"{dotted}: {_describe_problem(first_error, secret=secret)}"
+        problem = str(first_error["ctx"]["error"])
+    return f"{dotted}: {problem}" if dotted else problem
+
+
+def _list_likely_keys(dotted: str, cls: type) -> Sequence[str]:
+    """List the keys that an unknown one may stand for: one like it in its section, unless another section has it."""
+    keys = list_keys(cls)
+    section, _, last = re.sub(r"\[\d+\]", "", dotted).rpartition(".")
+    section_keys = []
+    for key in keys:
+        key_section, _, name = key.rpartition(".")
+        if name == last:
+            return keys
+        if key_section == section:
+            section_keys.append(key)
+    return difflib.get_close_matches(dotted, section_keys, n=1) or keys
 
 
 def _describe_problem(problem: Any, *, secret: bool) -> str:
@@ -379,11 +410,13 @@ def _describe_problem(problem: Any, *, secret: bool) -> str:
     for pydantic_words, plain_words in _WORDS.items():
         message = message.replace(pydantic_words, plain_words)
     message = message[0].lower() + message[1:]
-    plain = not secret and isinstance(value, str | int | float)
-    value_text = f"{value!r} ({_describe_kind(value)})" if plain else _describe_kind(value)
-    close = difflib.get_close_matches(str(value), re.findall(r"'([^']*)'", message), n=1) if not secret else []
+    value_kind = _describe_kind(value)
+    if secret or not isinstance(value, str | int | float):
+        return f"{message}, found {value_kind}"
+    choices = re.findall(r"'([^']*)'", message)
+    close = difflib.get_close_matches(str(value), choices, n=1)
     hint = f"; did you mean {close[0]}?" if close else ""
-    return f"{message}, found {value_text}{hint}"
+    return f"{message}, found {value!r} ({value_kind}){hint}"
 
 
 def _describe_kind(value: Any) -> str:
@@ -403,10 +436,7 @@ def _encode_value(value: Any) -> Any:
 class _Loader(yaml.SafeLoader):
     """Plain YAML: no aliases (a few of them hold billions of values), no key twice, no dates, and 2e-4 is a number."""
 
-    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {  # type: ignore[misc]  # the stubs take it for an instance's
-        first: [pair for pair in pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
-        for first, pairs in yaml.SafeLoader.yaml_implicit_resolvers.items()
-    }
+    yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {}  # type: ignore[misc]  # the stubs take it for an instance's
 
     def compose_node(self, parent: yaml.Node | None, index: Any) -> yaml.Node | None:
         if self.check_event(yaml.AliasEvent):
@@ -425,6 +455,9 @@ class _Loader(yaml.SafeLoader):
         return super().construct_mapping(node, deep)
 
 
+for _first, _pairs in yaml.SafeLoader.yaml_implicit_resolvers.items():
+    _pairs_without_dates = [pair for pair in _pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
+    _Loader.yaml_implicit_resolvers[_first] = _pairs_without_dates
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(?:\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )

@@ -10,11 +10,12 @@ import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from functools import partial
+from importlib import import_module
+from inspect import signature
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-import httpx2
 from openai import (
     APIConnectionError,
     APIStatusError,
@@ -23,6 +24,7 @@ from openai import (
     DefaultAsyncHttpxClient,
     Omit,
     OpenAIError,
+    Timeout,
     omit,
 )
 from openai.types.chat import ChatCompletionChunk
@@ -45,6 +47,11 @@ from rolellm.llm.openai_format import (
 from rolellm.llm.retry import make_status_error
 from rolellm.llm.settings import ModelSettings, find_key, is_near
 from rolellm.version import __version__
+
+# openai 2 speaks HTTP with httpx and openai 3 with httpx2, by the same names.
+httpx: Any = import_module(DefaultAsyncHttpxClient.__base__.__module__.partition(".")[0])
+# How it takes bytes; early releases of openai 2 take them as the body.
+_BODY = "content" if "content" in signature(AsyncOpenAI.post).parameters else "body"
 
 _FORMS: tuple[Structured, ...] = ("json_schema", "json_object", "none")
 _CONNECT_SECONDS = 15.0
@@ -99,9 +106,9 @@ class Endpoint:
         """
         form = self.structured
         while True:
-            work = partial(self._post, self.make_body(request, attempt, form), cast_to=httpx2.Response)
+            work = partial(self._post, self.make_body(request, attempt, form), cast_to=httpx.Response)
             try:
-                response: httpx2.Response = await self.send(work, self.settings.timeout)
+                response = await self.send(work, self.settings.timeout)
             except CallError as error:
                 next_form = self.get_next_form(form, error)
                 if request.schema is None or next_form is None:
@@ -246,7 +253,7 @@ class Endpoint:
         """The SDK's client for the running event loop."""
         loop = asyncio.get_running_loop()
         if self._sdk is None or self._loop is not loop:
-            limits = httpx2.Limits(max_connections=self.concurrency, max_keepalive_connections=self.concurrency)
+            limits = httpx.Limits(max_connections=self.concurrency, max_keepalive_connections=self.concurrency)
             http_client = DefaultAsyncHttpxClient(
                 trust_env=False, follow_redirects=False, limits=limits, proxy=find_proxy(self._base_url)
             )
@@ -280,7 +287,7 @@ class Endpoint:
             failure = CallError("timeout", f"no complete answer within {seconds:g} seconds", retry=True, billed=True)
         except APIConnectionError as error:
             failure = self._make_connection_error(error.__cause__ or error)
-        except httpx2.HTTPError as error:
+        except httpx.HTTPError as error:
             failure = self._make_connection_error(error)
         except (OpenAIError, ValueError) as error:
             reason = f"the answer cannot be read ({type(error).__name__})"
@@ -290,7 +297,7 @@ class Endpoint:
 
     def _make_connection_error(self, error: BaseException) -> CallError:
         reason = self._hide(str(error) or type(error).__name__)
-        if isinstance(error, httpx2.ConnectError | httpx2.ConnectTimeout | httpx2.ProxyError):
+        if isinstance(error, (httpx.ConnectError, httpx.ConnectTimeout, httpx.ProxyError)):
             return CallError("connection", f"no connection ({reason})", retry=True)
         return CallError("connection", f"the connection broke ({reason})", retry=True, billed=True)
 
@@ -300,7 +307,7 @@ class Endpoint:
     async def _post(self, body: Json, **options: Any) -> Any:
         # The overloads of the SDK do not take keyword arguments in a dict.
         post: Any = self.get_sdk().post
-        return await post("/chat/completions", content=encode_body(body), **options)
+        return await post("/chat/completions", **{_BODY: encode_body(body)}, **options)
 
 
 class _StreamReader:
@@ -351,13 +358,13 @@ def find_proxy(url: str) -> str | None:
 class _Client(AsyncOpenAI):
     """The SDK's client, without the headers that it takes from the environment and makes up of the machine."""
 
-    def __init__(self, endpoint: Endpoint, http_client: httpx2.AsyncClient) -> None:
+    def __init__(self, endpoint: Endpoint, http_client: Any) -> None:
         self._endpoint = endpoint
         super().__init__(
             base_url=endpoint.settings.base_url,
             api_key="none",
             max_retries=0,
-            timeout=httpx2.Timeout(None, connect=_CONNECT_SECONDS),
+            timeout=Timeout(None, connect=_CONNECT_SECONDS),
             http_client=http_client,
         )
 

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -17,14 +16,14 @@ from rolellm.characters.folder import PROFILE
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import read_json, read_jsonl
 from rolellm.core.result import Result
+from rolellm.core.sanitize import make_visible
+from rolellm.core.table import Table
 from rolellm.core.text import join_names
 from rolellm.llm.client import FAILED
 from rolellm.llm.journal import JOURNAL
 
 if TYPE_CHECKING:
     import pandas
-
-    from rolellm.core.table import Table
 
 MANIFEST = "manifest.json"
 #: Kinds of runs that a release reads from a character's folder, by the beginning of their names.
@@ -76,12 +75,16 @@ class Run(Result, Generic[R]):
     @property
     def asked(self) -> int:
         """Number of requests."""
-        return int((self.manifest.get("requests") or {}).get("asked", 0))
+        return self._count_requests("asked")
 
     @property
     def failed(self) -> int:
         """Number of requests without an answer; ``failed.jsonl`` lists them."""
-        return int((self.manifest.get("requests") or {}).get("failed", 0))
+        return self._count_requests("failed")
+
+    def _count_requests(self, name: str) -> int:
+        counts = self.manifest.get("requests") or {}
+        return int(counts.get(name, 0))
 
     def records(self, name: str | None = None) -> list[dict[str, Any]]:
         """Read one of its record files.
@@ -89,8 +92,11 @@ class Run(Result, Generic[R]):
         Args:
             name: The file; by default the first.
         """
-        name = name or next((file for file in self.manifest.get("files") or () if file.endswith(".jsonl")), None)
-        return [value for _, value in read_jsonl(self.folder / name)] if name else []
+        names = [file for file in self.manifest.get("files") or () if file.endswith(".jsonl")]
+        if name is None and not names:
+            return []
+        lines = read_jsonl(self.folder / (name or names[0]))
+        return [value for _, value in lines]
 
     def tables(self) -> Sequence[Table]:
         """Return the result's tables."""
@@ -109,7 +115,8 @@ class Run(Result, Generic[R]):
         """Return the result's notes, and how many requests have no answer."""
         notes = [*self._shown.notes()]
         if self.failed:
-            notes.append(f"note: {self.failed:,} of {self.asked:,} requests failed; {self.folder / FAILED} says why")
+            reasons = self.folder / FAILED
+            notes.append(f"note: {self.failed:,} of {self.asked:,} requests failed; {reasons} says why")
         return notes
 
     @property
@@ -123,7 +130,7 @@ class Run(Result, Generic[R]):
 
     @property
     def has_passed(self) -> bool:
-        """Whether the result has passed."""
+        """True if the result has passed."""
         return self._shown.has_passed
 
     @property
@@ -147,14 +154,15 @@ class Run(Result, Generic[R]):
         return pandas.DataFrame(self.records(name))
 
     def __repr__(self) -> str:
-        return f"<Run {self.kind}: {self.asked - self.failed:,} of {self.asked:,} answered; {str(self.folder)!r}>"
+        answered = self.asked - self.failed
+        head = f"<Run {self.kind}: {answered:,} of {self.asked:,} answered; {str(self.folder)!r}>"
+        return "\n".join([head, *map(make_visible, self._shown.remarks())])
 
     def _repr_html_(self) -> str:
-        rows = "".join(
-            f"<tr><th>{escape(name.replace('_', ' '))}</th><td>{escape(str(value))}</td></tr>"
-            for name, value in self.to_dict().items()
-        )
-        return f"<table><caption>{escape(self.kind)}</caption>{rows}</table>"
+        if isinstance(self.result, Result):
+            return super()._repr_html_()
+        rows = [(name.replace("_", " "), str(value)) for name, value in self.to_dict().items()]
+        return Table.from_rows(self.kind, ("", ""), rows).to_html()
 
 
 def find_runs(folder: str | Path, kind: str | None = None) -> list[Run[None]]:
@@ -165,7 +173,9 @@ def find_runs(folder: str | Path, kind: str | None = None) -> list[Run[None]]:
         kind: Return runs of this kind only.
     """
     runs = []
-    for path in sorted({Path(folder) / MANIFEST, *Path(folder).glob(f"*/{MANIFEST}")}):
+    top = Path(folder)
+    paths = {top / MANIFEST, *top.glob(f"*/{MANIFEST}")}
+    for path in sorted(paths):
         try:
             run = Run.open(path.parent)
         except DataError:
@@ -191,11 +201,10 @@ def check_run_folder(folder: str | Path, kind: str) -> None:
     contents = _describe_contents(target, kind)
     if contents:
         raise SettingsError(f"{folder} holds {contents}; name another folder for this run (--out)")
-    if kind in _RELEASED and (target.parent / PROFILE).is_file() and not target.name.startswith(kind):
-        raise SettingsError(
-            f"in a character's folder, a release finds only runs whose names begin with {kind!r}; name it "
-            f"{target.parent / f'{kind}-{target.name}'} (--out)"
-        )
+    is_found = kind not in _RELEASED or target.name.startswith(kind)
+    if not is_found and (target.parent / PROFILE).is_file():
+        name = target.with_name(f"{kind}-{target.name}")
+        raise SettingsError(f"in a character's folder, a release only finds runs named {kind}…; name it {name} (--out)")
 
 
 def _describe_contents(folder: Path, kind: str) -> str:
@@ -208,7 +217,7 @@ def _describe_contents(folder: Path, kind: str) -> str:
         if own_kind == kind:
             return ""
         return f"a run of {own_kind!r:.40}" if own_kind else f"another program's {MANIFEST}"
-    others = [name for name in names if not name.endswith(".lock")]
-    if JOURNAL in names or not others:
+    other_names = [name for name in names if not name.endswith(".lock")]
+    if JOURNAL in names or not other_names:
         return ""
-    return f"other files ({join_names(others, 5)})"
+    return f"other files ({join_names(other_names, 5)})"

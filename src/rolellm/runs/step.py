@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from itertools import chain, groupby
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, ClassVar, Generic, TypeVar
 
@@ -128,15 +129,19 @@ def _write(step: Step[R], result: R, folder: Path, clients: _Clients, llm: LLM |
             write_jsonl(folder / name, content)
         else:
             write_json(folder / name, content)
+    models = None
+    if llm is not None:
+        models = {**llm.describe(), "endpoints": [describe_model(model) for model in llm.models]}
+    hashes = {name: hash_file(folder / name) for name in files}
     manifest = {
         "kind": step.kind,
         "rolellm": __version__,
         "settings": strip_folders(dump(step.settings)),
         **step.describe(result),
-        "models": llm and {**llm.describe(), "endpoints": [describe_model(model) for model in llm.models]},
+        "models": models,
         "summary": step.summarize(result),
         "requests": clients.requests,
-        "files": {name: hash_file(folder / name) for name in files},
+        "files": hashes,
         "spent": asdict(clients.spent),
     }
     write_json(folder / MANIFEST, manifest)
@@ -159,7 +164,8 @@ class _Clients(ExitStack):
         options = llm.options
         total = None if self._llm is None else self._llm.options.budget
         if total is not None:
-            spent = sum(client.spent.cost for folder, client in self._clients.items() if folder != name)
+            other_clients = (client for folder, client in self._clients.items() if folder != name)
+            spent = sum(client.spent.cost for client in other_clients)
             budget = max(total - spent, 0.0)
             if options.budget is not None:
                 budget = min(budget, options.budget)
@@ -238,8 +244,8 @@ def plan_rounds(step: Step[Any], llm: LLM) -> Iterator[Round[Any]]:
                 return
             requests = list(planned.requests)
             yield replace(planned, requests=requests)
-            stand_ins: list[Outcome[Any]] = [_make_stand_in(request, planned.stand_in) for request in requests]
-            planned = plan.send(stand_ins)
+            make = planned.stand_in
+            planned = plan.send([_make_stand_in(request, make) for request in requests])
     except StopIteration:
         return
 
@@ -258,7 +264,7 @@ def estimate_step(step: Step[Any], llm: LLM) -> Estimate:
     estimates: list[Estimate] = []
     planned_rounds = plan_rounds(step, llm)
     # Together where the same models are asked: what is rounded is then rounded once.
-    for (own_llm, model), rounds in groupby(planned_rounds, key=lambda planned: (planned.llm, planned.model)):
+    for (own_llm, model), rounds in groupby(planned_rounds, key=attrgetter("llm", "model")):
         requests = chain.from_iterable(planned.requests for planned in rounds)
         endpoint = None if model is None else llm.settings.endpoints[model]
         estimates.append((own_llm or llm).estimate(requests, endpoint))

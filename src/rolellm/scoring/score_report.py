@@ -45,7 +45,7 @@ class RowScore:
         subset: The row's.
         kind: ``script_based``, ``script_agnostic``, or ``mixed`` where a row's references are of both types; ``None``
             where they have no type, as in general rows.
-        question: Folded: rows with the same one form a cluster.
+        question: Folded, or the dialogue that the row is a turn of: rows with the same one form a cluster.
         metric: ``CUS``, ``RAW`` or ``SPE``.
         value: What counts: recall under ``paper``, F1 under ``rouge-score``.
         precision: Against the chosen reference.
@@ -153,13 +153,13 @@ class ScaleMarker:
 
 @dataclass(frozen=True, slots=True)
 class ScalePosition:
-    """A model between a floor and one reference against the others, on the rows that have both.
+    """A model above a floor and next to one reference against the others, on the rows that have both.
 
     Attributes:
         floor: The name of the highest floor.
         low: That floor's mean.
         model: The model's.
-        high: The reference's.
+        high: The reference's; ``None`` where no row has several.
         gain: The model's mean above that floor's.
         p: Of no gain, by a paired t test over questions.
         p_new_roles: By one over roles and questions.
@@ -168,7 +168,7 @@ class ScalePosition:
     floor: str
     low: float
     model: float
-    high: float
+    high: float | None
     gain: Measured = None
     p: float = 1.0
     p_new_roles: float | None = None

@@ -47,7 +47,9 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
     def on_train_begin(self, args: Any, state: Any, control: Any, **_: Any) -> None:
         """Start the clock, the progress and the file; steps of an earlier part are as their checkpoint has them."""
         steps = [entry for entry in state.log_history if "loss" in entry]
-        last: dict[str, Any] = steps[-1] if steps else {}
+        last: dict[str, Any] = {}
+        if steps:
+            last = steps[-1]
         self._begun = time.monotonic()
         self._start = self._begun - last.get("seconds", 0.0)
         self._read = last.get("num_tokens", 0)
@@ -66,10 +68,11 @@ class Recorder(TrainerCallback):  # type: ignore[misc]  # transformers ships no 
         # Checkpoints keep it there, so that the file can be written again from any of them.
         entry["seconds"] = round(self.seconds, 3)
         if self._bar is not None:
-            speed = (entry.get("num_tokens", 0) - self._read) / (time.monotonic() - self._begun)
+            tokens = entry.get("num_tokens", 0) - self._read
+            speed = tokens / (time.monotonic() - self._begun)
             epoch = state.global_step / self._steps_per_epoch
-            rate = entry.get("learning_rate", 0.0)
-            figures = f"loss {entry['loss']:.3f}, lr {rate:.1e}, epoch {epoch:.2f}, {speed:.0f} tokens/s"
+            loss, rate = entry["loss"], entry.get("learning_rate", 0.0)
+            figures = f"loss {loss:.3f}, lr {rate:.1e}, epoch {epoch:.2f}, {speed:.0f} tokens/s"
             self._bar.set_postfix_str(figures, refresh=False)
             self._bar.update(state.global_step - self._bar.n)
 
@@ -123,7 +126,8 @@ class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no
 
     def __init__(self, trainer: Any, examples: Sequence[Example], schedule: Schedule) -> None:
         self._trainer, self._examples, self._schedule = trainer, examples, schedule
-        self._read = schedule.count_tokens(np.asarray([example.length for example in examples]), empty=1)
+        lengths = np.asarray([example.length for example in examples])
+        self._read = schedule.count_tokens(lengths, empty=1)
         # Trainers of pairs and of sampled replies count otherwise.
         self._has_rows = examples[0].row is None
         self._first = 0
@@ -140,7 +144,9 @@ class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no
         """
         weights = self._trainer.model.parameters()
         gradients = [_get_local_part(weight.grad) for weight in weights if weight.grad is not None]
-        norm = torch.nn.utils.get_total_norm(gradients) if gradients else torch.zeros((), device=args.device)
+        norm = torch.zeros((), device=args.device)
+        if gradients:
+            norm = torch.nn.utils.get_total_norm(gradients)
         norms = self._trainer.accelerator.gather(norm.reshape(1))
         if not all(map(math.isfinite, norms.tolist())):
             raise self._describe_divergence("gradient", float(norm), state.global_step + 1)
@@ -159,7 +165,8 @@ class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no
                 raise self._describe_divergence(name, float(value), state.global_step)
         if self._has_rows and "num_tokens" in logs:
             read = int(self._read[state.global_step])
-            if round(logs["num_tokens"]) != read - self._read[self._first]:
+            expected = read - self._read[self._first]
+            if round(logs["num_tokens"]) != expected:
                 raise RoleLLMError(
                     f"step {state.global_step} of transformers {version('transformers')} with trl {version('trl')} did "
                     "not train the rows of the schedule. Training stopped; install versions that rolellm is tested "
@@ -170,19 +177,22 @@ class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no
 
     def _describe_divergence(self, name: str, value: float, step: int) -> DivergedError:
         size = self._schedule.step_size
-        replies = self._schedule.order[(step - 1) * size : step * size]
+        end = step * size
+        replies = self._schedule.order[end - size : end]
         numbers = replies[replies != EMPTY].tolist()
         guilty = self._find_guilty(numbers)
         losses = [loss for loss in guilty.values() if not math.isfinite(loss)]
         if losses:
             name, value = "loss", losses[0]
-        rows = [self._examples[number].row_id for number in guilty or numbers]
+        row_ids = [self._examples[number].row_id for number in guilty or numbers]
+        rows = join_names(row_ids, NAMED)
         # DeepSpeed updates at the end of the backward pass.
         when = "after" if self._trainer.is_deepspeed_enabled else "before"
+        rate = self._trainer.args.learning_rate
         return DivergedError(
-            f"the {name} is {value} at step {step}, on rows {join_names(rows, NAMED)}; training stopped {when} the "
-            "weights were updated, and checkpoints and metrics up to there are kept. Lower training.learning_rate (it "
-            f"is {self._trainer.args.learning_rate:g}), set training.bf16: false, or look at these rows"
+            f"the {name} is {value} at step {step}, on rows {rows}; training stopped {when} the weights were updated, "
+            f"and checkpoints and metrics up to there are kept. Lower training.learning_rate (it is {rate:g}), set "
+            "training.bf16: false, or look at these rows"
         )
 
     def _find_guilty(self, numbers: list[int]) -> dict[int, float]:
@@ -198,14 +208,17 @@ class StepCheck(TrainerCallback):  # type: ignore[misc]  # transformers ships no
         for number in numbers:
             trainer.model.zero_grad()
             batch = trainer.data_collator([{"example": number}])
-            batch = {name: tensor.to(trainer.args.device) for name, tensor in batch.items()}
+            for name, tensor in batch.items():
+                batch[name] = tensor.to(trainer.args.device)
             with trainer.compute_loss_context_manager():
                 loss = trainer.compute_loss(trainer.model, batch)
             torch.autograd.backward(loss)
-            gradients = [weight.grad for weight in trainer.model.parameters() if weight.grad is not None]
+            weights = trainer.model.parameters()
+            gradients = [weight.grad for weight in weights if weight.grad is not None]
             norm = torch.nn.utils.get_total_norm(gradients)
-            if not (math.isfinite(float(loss.detach())) and math.isfinite(float(norm))):
-                guilty[number] = float(loss.detach())
+            value = float(loss.detach())
+            if not math.isfinite(value) or not math.isfinite(norm):
+                guilty[number] = value
         return guilty
 
 

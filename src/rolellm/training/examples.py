@@ -22,7 +22,13 @@ from rolellm.core.errors import ModelError, RecipeError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.progress import open_bar
 from rolellm.core.text import join_names
-from rolellm.models.prompts.encode import PromptEncoder, TurnEncoder, encode_replies, find_end_token
+from rolellm.models.prompts.encode import (
+    PromptEncoder,
+    TurnEncoder,
+    encode_replies,
+    find_end_token,
+    list_control_tokens,
+)
 from rolellm.training.rows import NAMED, Conversation
 
 if TYPE_CHECKING:
@@ -150,7 +156,7 @@ def encode(
     for chat, prompt, reply in _tokenize(chats, tokenizer):
         room = max_length - len(prompt)
         problem = _find_problem(chat, room, len(reply), f"training.max_length ({max_length})", trainer)
-        if problem is None and trainer != "sft" and _has_special(tokenizer, chat, prompt):
+        if problem is None and trainer != "sft" and _has_special(tokenizer, chat):
             problem = _MISREAD
         if problem is None or (truncate_replies and trainer == "sft" and problem.startswith(_TOO_LONG)):
             row = None if trainer == "sft" else chat.to_row()
@@ -216,11 +222,15 @@ def _find_problem(chat: Conversation, room: int, length: int, limit: str, traine
     return None
 
 
-def _has_special(tokenizer: PreTrainedTokenizerBase, chat: Conversation, prompt: Sequence[int]) -> bool:
-    """Tell if text of a prompt is a special token to TRL, which tokenizes the rows of its other trainers itself."""
-    messages = list(chat.messages)
-    encoded = tokenizer.apply_chat_template(messages, add_generation_prompt=True, **chat.options)
-    return list(encoded["input_ids"]) != list(prompt)
+def _has_special(tokenizer: PreTrainedTokenizerBase, chat: Conversation) -> bool:
+    """Tell if text of a row is a special token to TRL, which tokenizes the rows of its other trainers itself.
+
+    A reply may hold marks of thought, which templates write too.
+    """
+    if list_control_tokens(tokenizer, [chat.messages, chat.options]):
+        return True
+    tokens = list_control_tokens(tokenizer, list(chat.turns.values()))
+    return any(token.special for token in tokens)
 
 
 def _describe(problem: str, row_ids: Sequence[str]) -> str:

@@ -56,7 +56,8 @@ def list_versions() -> dict[str, str]:
 
 def hash_model_files(folder: Path) -> dict[str, str]:
     """SHA-256 in hex of the files that make up the model or adapter in a folder, by name."""
-    return {path.name: hash_file(path) for path in sorted(set(_list_files(folder, _HASHED)))}
+    paths = sorted(set(_list_files(folder, _HASHED)))
+    return {path.name: hash_file(path) for path in paths}
 
 
 def name_base(folder: Path, base: str | None, revision: str | None) -> None:
@@ -102,14 +103,16 @@ def check_training_folder(run: Path, recipe: Recipe, start: Start) -> None:
                 f"{run} is the run folder, and base.{key} ({base}) is inside it; choose another folder with --out"
             )
     # No run writes *.bin, but they belong to a model, which a run would be mixed up with.
-    leftovers = [*_list_files(run, (*_MODEL, "*.bin", "*.bin.index.json")), *list_checkpoints(run)]
-    if leftovers and not (run / RECIPE).is_file() and not (run / MANIFEST).is_file():
+    leftovers = _list_files(run, (*_MODEL, "*.bin", "*.bin.index.json"))
+    leftovers += list_checkpoints(run)
+    is_finished = (run / MANIFEST).is_file()
+    if leftovers and not is_finished and not (run / RECIPE).is_file():
         raise RecipeError(
             f"{run} holds {leftovers[0].name}, but no run of this command; choose another folder with --out"
         )
     if start == "overwrite":
         return
-    if (run / MANIFEST).is_file():
+    if is_finished:
         raise RecipeError(f"{run} holds a finished run; choose another folder with --out, or --overwrite it")
     if start == "resume":
         _check_recipe(run / RECIPE, recipe)
@@ -153,11 +156,17 @@ def claim_folder(run: Path, recipe: Recipe, start: Start, commit: str | None = N
         for file in _list_files(run, (METRICS, *_MODEL)):
             file.unlink()
     # Last: until then, the old one says whose the rest is.
-    write_json(run / RECIPE, recipe.to_dict() | ({} if commit is None else {_COMMIT: commit}))
+    sections = recipe.to_dict()
+    if commit is not None:
+        sections[_COMMIT] = commit
+    write_json(run / RECIPE, sections)
 
 
 def _list_files(folder: Path, patterns: Iterable[str]) -> list[Path]:
-    return [path for pattern in patterns for path in sorted(folder.glob(pattern)) if path.is_file()]
+    paths: list[Path] = []
+    for pattern in patterns:
+        paths += sorted(filter(Path.is_file, folder.glob(pattern)))
+    return paths
 
 
 def _check_recipe(file: Path, recipe: Recipe) -> None:
@@ -165,7 +174,8 @@ def _check_recipe(file: Path, recipe: Recipe) -> None:
         raise RecipeError(f"{file.parent} holds no run to resume; run it without --resume to start one")
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
-        began = select_decisive({key: value for key, value in content.items() if key != _COMMIT})
+        content.pop(_COMMIT, None)
+        began = select_decisive(content)
     except (ValueError, KeyError, TypeError, AttributeError) as error:
         raise RecipeError(f"{file} cannot be read ({error}); choose another folder, or --overwrite it") from error
     differences = describe_changes(began, select_decisive(recipe.to_dict()))
@@ -222,7 +232,8 @@ def _get_start_time(run: Path) -> int:
 
 def list_checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run, complete or not, those of most steps first; no other folder, whatever its name."""
-    named = [path for path in run.glob("checkpoint-*") if _NAME.fullmatch(path.name) and path.is_dir()]
+    folders = filter(Path.is_dir, run.glob("checkpoint-*"))
+    named = [folder for folder in folders if _NAME.fullmatch(folder.name)]
     return sorted(named, key=get_step, reverse=True)
 
 
@@ -259,10 +270,14 @@ def find_checkpoint(run: Path, facts: Mapping[str, Any]) -> Path | None:
     marked = read_json(folder / MARK)
     differing = []
     for key, value in facts.items():
-        if marked.get(key) == value:
+        before = marked.get(key)
+        if before == value:
             continue
-        # Hashes tell a reader nothing.
-        differing.append(f"{key} ({marked.get(key)}, now {value})" if isinstance(value, int) else key)
+        if isinstance(value, int):
+            differing.append(f"{key} ({before}, now {value})")
+        else:
+            # Hashes tell a reader nothing.
+            differing.append(key)
     if differing:
         raise RecipeError(
             f"{folder} belongs to a run that differs in {', '.join(differing)}, so going on from it would not give "

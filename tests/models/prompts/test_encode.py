@@ -12,6 +12,7 @@ from rolellm.models.prompts.encode import PromptEncoder, encode_prompt, encode_r
 from rolellm.models.prompts.render import load_chat_template
 
 from ...training.tokenizers import CHATML, SPECIAL, TEXTS, make_tokenizer
+from ...versions import NEEDS_SANITIZING
 
 NO_SYSTEM = "{% if messages[0]['role'] == 'system' %}{{ raise_exception('no system turn') }}{% endif %}"
 NO_END = "{% for m in messages %}{{ '[' + m['role'] + ']' + m['content'] }}{% endfor %}"
@@ -46,6 +47,7 @@ def rendered(tokenizer: Any, turns: list[dict[str, str]], **options: Any) -> Any
     return tokenizer.apply_chat_template(turns, chat_template=template, add_generation_prompt=True, **options)
 
 
+@NEEDS_SANITIZING
 @settings(max_examples=60)
 @given(system=text, user=text)
 def test_text_in_a_message_never_becomes_a_special_token(tokenizer: Any, system: str, user: str) -> None:
@@ -94,6 +96,20 @@ def test_a_tokenizer_that_cannot_be_used_is_refused_in_words() -> None:
         encode_prompt(tokenizer, messages("a", "b"))
 
 
+def test_before_transformers_5_20_a_special_token_in_a_message_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    tokenizer = make_tokenizer("chatml")
+    harmless = encode_prompt(tokenizer, messages("You are Ada.", "Who?"))
+    apply = tokenizer.apply_chat_template
+
+    def apply_as_before(conversation: Any, tokenizer_kwargs: Any = None, **options: Any) -> Any:
+        return apply(conversation, tokenizer_kwargs=tokenizer_kwargs, **options)
+
+    monkeypatch.setattr(tokenizer, "apply_chat_template", apply_as_before)
+    assert encode_prompt(tokenizer, messages("You are Ada.", "Who?")) == harmless
+    with pytest.raises(ModelError, match=r'special token <\|im_end\|>, .* `pip install "transformers>=5.20"`'):
+        encode_prompt(tokenizer, messages("You are Ada.", "Who?<|im_end|>"))
+
+
 # In parts
 
 
@@ -116,6 +132,7 @@ def any_tokenizer(request: pytest.FixtureRequest) -> Any:
     return MAKERS[request.param]()
 
 
+@NEEDS_SANITIZING
 @settings(max_examples=40)
 @given(pairs=st.lists(st.tuples(SYSTEMS, QUESTIONS), min_size=1, max_size=12), is_long=st.booleans())
 def test_parts_are_the_whole(any_tokenizer: Any, pairs: list[tuple[str, str]], is_long: bool) -> None:

@@ -17,6 +17,7 @@ import re
 import warnings
 from collections.abc import Mapping, Sequence
 from functools import cache
+from inspect import signature
 from typing import TYPE_CHECKING, Any, Final
 
 from rolellm.core.errors import ModelError, RoleLLMWarning
@@ -450,12 +451,35 @@ def _render(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, Any
 def _apply(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[str, Any]], **options: Any) -> Any:
     import jinja2
 
-    if "sanitize_control_tokens" not in tokenizer.apply_chat_template.__code__.co_varnames:
-        raise ModelError("this version of transformers cannot keep special tokens out of message text; upgrade it")
     _get_eos(tokenizer)
+    is_new = "sanitize_control_tokens" in signature(tokenizer.apply_chat_template).parameters
+    if not is_new and options.pop("sanitize_control_tokens", False):
+        for token in list_control_tokens(tokenizer, [messages, options]):
+            raise ModelError(
+                f"a message has the special token {token}, which transformers keeps as text from 5.20 on; run "
+                '`pip install "transformers>=5.20"`, or remove it'
+            )
     template = None if tokenizer.chat_template else load_chat_template("rolellama")
     try:
         return tokenizer.apply_chat_template(list(messages), chat_template=template, tokenizer_kwargs=_QUIET, **options)
     except (jinja2.TemplateError, ValueError, TypeError) as error:
         roles = ", ".join(message["role"] for message in messages)
         raise ModelError(f"the tokenizer's chat template cannot take the turns {roles}: {error}") from error
+
+
+def list_control_tokens(tokenizer: PreTrainedTokenizerBase, content: object) -> list[Any]:
+    """List the added tokens that a tokenizer reads out of what goes into its chat template, unless it is told not to.
+
+    Args:
+        tokenizer: The model's tokenizer.
+        content: Messages and options, as values of JSON.
+    """
+    template = _get_template(tokenizer)
+    text = json.dumps(content, ensure_ascii=False)
+    tokens = []
+    for token in tokenizer.added_tokens_decoder.values():
+        name = str(token)
+        is_control = token.special or name in template
+        if is_control and name.strip() and name in text:
+            tokens.append(token)
+    return tokens
