@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from rolellm.core.errors import DataError, MissingExtraError, RoleLLMError, SettingsError
-from rolellm.core.files import write_json
+from rolellm.core.files import open_atomic, write_json
 from rolellm.core.folders import name_call, use_working_folder
 from rolellm.core.jsonl import read_json
 from rolellm.core.locks import lock_folder
@@ -174,6 +174,22 @@ class EvalResult(Result):
     def remarks(self) -> Sequence[str]:
         """Return the findings."""
         return self.findings
+
+    def plot(self, path: str | Path) -> Path:
+        """Save the picture that the report opens with as an SVG file: each system's figures with their intervals.
+
+        Args:
+            path: The file to write.
+        """
+        picture = self.content.parts[0].draw_overview()[0]
+        target = Path(path)
+        with open_atomic(target) as stream:
+            stream.write(picture)
+        return target
+
+    def _repr_html_(self) -> str:
+        pictures = self.content.parts[0].draw_overview()
+        return "\n".join([Result._repr_html_(self), *pictures])
 
 
 def _name_clusters(cell: Cell) -> Cell:
