@@ -31,6 +31,7 @@ from rolellm.reporting.page import PageContent, write_page
 from rolellm.reporting.questions import QuestionSet
 from rolellm.reporting.section import Section
 from rolellm.reporting.settings import ReportOptions
+from rolellm.reporting.tables import COMPARED
 from rolellm.runs import Run, find_runs
 from rolellm.scoring.floors import add_scale, score_markers
 from rolellm.scoring.own_turns import OwnTurns
@@ -175,7 +176,7 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
         options: How.
 
     Raises:
-        SettingsError: For no source, or files without a config.
+        SettingsError: For no source, files without a config, or score reports that do not compare.
         DataError: For a file of predictions that cannot be read or answers no row.
     """
     options = options or read(ReportOptions, {})
@@ -199,6 +200,11 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
         answers.append(replace(answer, failure=failure))
     if sources.scored:
         first, *_ = sources.scored.values()
+        for name in COMPARED:
+            values = {str(getattr(report.options, name)) for report in sources.scored.values()}
+            if len(values) > 1:
+                text = ", ".join(sorted(values))
+                raise SettingsError(f"these scores do not compare: {name} is {text}; score all answers alike")
         part = Section(_make_title(first.options.config or "Answers"), sources.scored)
         parts.append(part)
         answers.append(part.evidence.answer())

@@ -45,7 +45,7 @@ def test_what_was_changed_is_named(folder: Path, command: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        pytest.param(["card", "nameless.json", "--out", "x"], 1, "give one with --set name=NAME", id="no name"),
+        pytest.param(["card", "nameless.json", "--out", "x"], 1, "give one with --set role=NAME", id="no name"),
         pytest.param(["card", "escape.json", "--out", "x"], 1, "'\\x1b[2J\\u202e'", id="a wrong type"),
         pytest.param(["card", "ada.json", "--out", "full"], 2, "holds other files", id="a folder in use"),
         pytest.param(["card", "full", "--out", "a.json"], 1, "no profile.json here", id="no character"),

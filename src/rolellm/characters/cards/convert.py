@@ -264,10 +264,10 @@ def _choose_names(
 
 
 def _check_name(card: Card, role: str | None, notes: list[str]) -> str:
-    raw, advice = card.name, "give one with --set name=NAME"
+    raw, advice = card.name, "give one with --set role=NAME"
     error: type[RoleLLMError] = CardError
     if role is not None:
-        raw, error, advice = role, SettingsError, "give another with --set name=NAME"
+        raw, error, advice = role, SettingsError, "give another with --set role=NAME"
     name = clean_name(raw[: 10 * MAX_NAME])
     if not name:
         raise error(f"the name is empty or has no visible character; {advice}")
