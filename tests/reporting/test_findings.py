@@ -13,7 +13,6 @@ from rolellm.judging.settings import JudgingSettings
 from rolellm.reporting.build import answer_judging, answer_scoring
 from rolellm.reporting.findings import Evidence
 from rolellm.reporting.page import PageContent
-from rolellm.reporting.section import Section
 from rolellm.scoring.score_report import ScoreReport
 
 from ..judge_runs import Simulator, summarize
@@ -99,18 +98,11 @@ def judge_systems(strengths: dict[str, float], questions: int = 40, certificate:
     return JudgingResult.from_dict(summarize(made.comparison(), made.pairs(), judges, JudgingSettings()))
 
 
-def test_scores_that_do_not_compare_make_no_claim() -> None:
-    reports = make_scores([5.0], "instruction-generalization-english")
-    before = reports["before"]
-    odd = reports | {"before": replace(before, options=replace(before.options, protocol="paper"))}
-    assert Section("", reports).evidence.tests != [] == Section("", odd).evidence.tests
-
-
 def test_the_table_of_eval_has_the_intervals_for_new_roles() -> None:
     config = "role-generalization-english"
     judged = replace(judge_systems({"after": 1.0}), config=config)
     reports = make_scores([1.0, 5.0, 2.0], config)
-    result = EvalResult(Path(), Path(), (), reports, judged=judged, content=PageContent("", ()))
+    result = EvalResult(Path(), reports, judged=judged, content=PageContent("", ()))
     assert "for new roles: Student's t by role and question" in str(result)
     assert "Wilson's by role and question (win rate)" in str(result)
     assert "these roles" not in str(result)

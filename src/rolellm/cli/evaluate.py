@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rolellm.cli.options import with_options
-from rolellm.core.settings import dump
+from rolellm.core.settings import Advanced, dump
 from rolellm.journeys.evaluation import EvalResult, EvalSettings
 
 
@@ -16,6 +16,9 @@ from rolellm.journeys.evaluation import EvalResult, EvalSettings
 def run_eval(
     models: Annotated[list[str], typer.Argument(metavar="[NAME=]MODEL...")],
     options: EvalSettings,
+    data: Annotated[str | None, typer.Option(metavar="FILE|FOLDER|HUB_ID")] = None,
+    columns: Annotated[list[str] | None, typer.Option(metavar="NAME=COLUMN,...")] = None,
+    skip_bad: Advanced[bool] = False,
     judge: Path | None = None,
     out: Path = Path("eval"),
 ) -> EvalResult:
@@ -25,12 +28,18 @@ def run_eval(
 
     Args:
         models: Folders, Hub ids or settings files of endpoints (llm.yaml).
+        data: Answer rows of your own, in any form that `rolellm train --data` takes; by default what the first run was
+            trained on. Dialogues that a model was trained on are left out.
+        columns: With --data: columns that have other names, such as prompt=question,completion=answer.
+        skip_bad: With --data: skip bad rows and count them.
         judge: Settings file of the models that compare the answers; without it, nothing is judged.
         out: Folder of answers, scores, verdicts and the page.
     """
     from rolellm.core.threads import wait_briefly
 
     wait_briefly()
+    from rolellm.data.own_rows import parse_columns
     from rolellm.journeys.evaluation import evaluate
 
-    return evaluate(models, judge=judge, out=out, **dump(options))
+    named_columns = parse_columns(columns) if columns else None
+    return evaluate(models, data=data, columns=named_columns, skip_bad=skip_bad, judge=judge, out=out, **dump(options))

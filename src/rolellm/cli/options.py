@@ -132,7 +132,7 @@ def _present(result: Result, as_json: bool) -> None:
 
 
 def _returns_result(signature: inspect.Signature) -> bool:
-    """Whether a command returns a `Result`, or one or nothing."""
+    """Tell whether a command returns a `Result`, or one or nothing."""
     returned = strip_hint(signature.return_annotation)
     returned = get_origin(returned) or returned
     return isinstance(returned, type) and issubclass(returned, Result)
@@ -164,7 +164,7 @@ class _SettingsField(NamedTuple):
 
     @property
     def extra(self) -> Mapping[str, Any]:
-        """What the field says of its option."""
+        """Extras of the field for its option."""
         return _get_extra(self.info)
 
     @property

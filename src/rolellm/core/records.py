@@ -32,6 +32,7 @@ class Row:
         raw_reference: The instruction's role-free target (for RAW), where there is one.
         rolegpt: The released baseline's reply, where there is one.
         role_description: Second person, with catchphrases, where the release has one.
+        dialogue: The dialogue that it is a turn of, for rows of one's own; they depend on each other.
     """
 
     id: str
@@ -44,6 +45,7 @@ class Row:
     raw_reference: str | None = None
     rolegpt: str | None = None
     role_description: str | None = None
+    dialogue: str | None = None
 
     @classmethod
     def from_columns(cls, columns: Mapping[str, Any]) -> Row:
@@ -191,5 +193,5 @@ class Profile:
         return hash_json([self.role, self.full_description, self.background, turns, lore])
 
     def owns(self, turn: Turn) -> bool:
-        """Whether a turn is the role's own."""
+        """Tell whether a turn is the role's own."""
         return turn.kind == "speech" and turn.speaker == self.role

@@ -1,30 +1,43 @@
-"""``rolellm eval``: answers, scores, style and verdicts of one or several models, in one folder with one page."""
+"""``rolellm eval``: answers, scores, style and verdicts of one or several models, in one folder with one page.
+
+The rows are those of a config of RoleBench, or one's own: then each reply of a dialogue is asked for again after the
+real turns before it, and the interval of a figure is over dialogues.
+"""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import DataError, MissingExtraError, SettingsError
-from rolellm.core.files import write_json
+from rolellm.core.errors import DataError, MissingExtraError, RoleLLMError, SettingsError
+from rolellm.core.files import open_atomic, write_json
 from rolellm.core.folders import name_call, use_working_folder
+from rolellm.core.jsonl import read_json
 from rolellm.core.locks import lock_folder
 from rolellm.core.result import Result
 from rolellm.core.settings import Advanced, Field, dump, read, settings, suggest_keywords
-from rolellm.core.table import PERCENT, Format, Table, TableRow
-from rolellm.core.text import make_safe_name
+from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow
+from rolellm.core.text import format_count, make_safe_name
+from rolellm.llm.llm import LLM
 from rolellm.models.local_model import DType
+from rolellm.models.training_record import TrainedOn
 
 if TYPE_CHECKING:
     from rolellm.judging.result import JudgingResult
     from rolellm.reporting.page import PageContent
+    from rolellm.scoring.own_turns import OwnTurns
     from rolellm.scoring.score_report import ScoreReport
     from rolellm.scoring.style import StyleResult
 
 _SETTINGS_FILES = (".yaml", ".yml", ".json")
+#: The config that is answered where nothing names one.
+DEFAULT_CONFIG = "instruction-generalization-eng"
+#: The real replies of one's own rows, which every judged model is compared with.
+SAID = "what was said"
+_OWN_HEADS = {"CUS": "Rouge-L"}
 #: The released baseline, which every judged model is compared with where the rows have its replies.
 BASELINE = "RoleGPT (released)"
 
@@ -34,7 +47,8 @@ class EvalSettings:
     """Answers and scores.
 
     Attributes:
-        config: Config of RoleBench; by default the only one of the data folder, else instruction-generalization-eng.
+        config: Config of RoleBench; by default the only one of the data folder, else what the first run was trained on,
+            else instruction-generalization-eng.
         split: Split to answer.
         data_dir: A local copy of the release, or a data set of your own.
         limit: Answer only N rows, drawn evenly from roles and subsets, for a first look; a larger N keeps them.
@@ -52,6 +66,41 @@ class EvalSettings:
     dtype: Advanced[DType] = "auto"
 
 
+@dataclass(frozen=True, slots=True)
+class OwnData:
+    """Rows of one's own, as `rolellm.data.own_rows.load_own_rows` takes them.
+
+    Attributes:
+        source: A file or folder, an id on the Hub, a dataset, or rows as mappings.
+        columns: Columns that have other names than their form expects.
+        skip_bad: Skip bad rows and count them.
+    """
+
+    source: Any
+    columns: Mapping[str, str] = field(default_factory=dict)
+    skip_bad: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class OwnFigures:
+    """What rows of one's own say of a system beside Rouge-L; dialogues are the clusters.
+
+    Attributes:
+        told_apart: Share of replies that the style meter tells from what was said; a half is chance. None where there
+            are too few.
+        loss: Of a token of what was said; None for models behind an API.
+    """
+
+    told_apart: Interval | None
+    loss: Interval | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return both as JSON objects."""
+        from rolellm.scoring.statistics.intervals import encode_interval
+
+        return {"told_apart": encode_interval(self.told_apart), "loss": encode_interval(self.loss)}
+
+
 @dataclass(frozen=True, slots=True, repr=False)
 class EvalResult(Result):
     """What an evaluation found.
@@ -63,15 +112,17 @@ class EvalResult(Result):
         reports: Each system's scores.
         style: Each system's share of replies in the style of their role, where the meter could be trained.
         judged: What the judge found, where there is one.
+        own: Figures of rows of one's own by system; see `OwnFigures`.
         content: What the report shows.
     """
 
     out: Path
-    page: Path
-    findings: tuple[str, ...]
     reports: Mapping[str, ScoreReport]
     style: Mapping[str, StyleResult] = field(default_factory=dict)
     judged: JudgingResult | None = None
+    own: Mapping[str, OwnFigures] = field(default_factory=dict)
+    page: Path = Path()
+    findings: tuple[str, ...] = ()
     content: PageContent = field(kw_only=True, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
@@ -83,6 +134,7 @@ class EvalResult(Result):
             "metrics": {name: report.to_dict()["metrics"] for name, report in self.reports.items()},
             "style": {name: style.to_dict() for name, style in self.style.items()},
             "judged": None if self.judged is None else self.judged.to_dict(),
+            "own": {name: figures.to_dict() for name, figures in self.own.items()},
         }
 
     def to_pandas(self) -> Any:
@@ -96,42 +148,80 @@ class EvalResult(Result):
         """Build the table of the systems."""
         from rolellm.scoring.score_report import METRICS
 
-        columns: list[str] = [*METRICS, "avg"]
-        rows = {}
+        measures: list[str] = ["CUS"] if self.own else [*METRICS, "avg"]
+        columns = {_OWN_HEADS.get(name, name) if self.own else name: Format(3) for name in measures}
+        rows: dict[str, list[Cell]] = {}
         for name, report in self.reports.items():
             metrics = report.leading.metrics
-            rows[name] = [metrics.get(column) for column in columns]
-        formats = {column: Format(3) for column in columns}
+            rows[name] = [metrics.get(measure) for measure in measures]
+        if self.own:
+            columns |= {"told apart %": PERCENT, "loss per token": Format(3)}
+            for name, figures in self.own.items():
+                rows[name] += [figures.told_apart, figures.loss]
         if self.judged:
-            columns.append("win rate %")
-            formats["win rate %"] = PERCENT
+            columns["win rate %"] = PERCENT
             wins = {system.name: system.measures().get("win_rate") for system in self.judged.leading.models}
             for name, cells in rows.items():
                 cells.append(wins.get(name))
         recipe = next(iter(self.reports.values())).recipe
-        lines = tuple(TableRow((name,), tuple(cells)) for name, cells in rows.items())
-        return (Table("Systems", ("System",), tuple(columns), lines, recipe, formats),)
+        lines = []
+        for name, cells in rows.items():
+            if self.own:
+                cells = [_name_clusters(cell) for cell in cells]
+            lines.append(TableRow((name,), tuple(cells)))
+        return (Table("Systems", ("System",), tuple(columns), tuple(lines), recipe, columns),)
 
     def remarks(self) -> Sequence[str]:
         """Return the findings."""
         return self.findings
+
+    def plot(self, path: str | Path) -> Path:
+        """Save the picture that the report opens with as an SVG file: each system's figures with their intervals.
+
+        Args:
+            path: The file to write.
+        """
+        picture = self.content.parts[0].draw_overview()[0]
+        target = Path(path)
+        with open_atomic(target) as stream:
+            stream.write(picture)
+        return target
+
+    def _repr_html_(self) -> str:
+        pictures = self.content.parts[0].draw_overview()
+        return "\n".join([Result._repr_html_(self), *pictures])
+
+
+def _name_clusters(cell: Cell) -> Cell:
+    """Name dialogues as the clusters of an interval."""
+    if not isinstance(cell, Interval):
+        return cell
+    return cell._replace(method=cell.method.replace("by question", "by dialogue"))
 
 
 @suggest_keywords(EvalSettings)
 def evaluate(
     models: str | Path | Sequence[str | Path] | Mapping[str, Any],
     *,
+    data: Any = None,
+    columns: Mapping[str, str] | None = None,
+    skip_bad: bool = False,
     judge: Any = None,
     out: str | Path | None = None,
     **options: Any,
 ) -> EvalResult:
-    """Answer, score and judge: everything that RoleBench says of models, in one call that can be repeated to continue.
+    """Answer, score and judge, on RoleBench or on rows of your own, in one call that can be repeated to continue.
 
     The numbers are those of `rolellm.generate`, `rolellm.score`, `rolellm.style` and `rolellm.judge`, which this calls.
 
     Args:
         models: One model or several: a folder with a model, an adapter or a training run; a Hub id; or a settings file
             of endpoints (``llm.yaml``). A mapping gives names, and so does ``NAME=MODEL``.
+        data: Rows of your own to answer: a file or folder (JSON Lines, JSON, CSV, Parquet), an id on the Hub, a
+            `datasets.Dataset`, or a list of dicts. Dialogues that a model was trained on are left out. By default, what
+            the first training run among the models was trained on, where that was such rows.
+        columns: With `data`: columns that have other names, as in ``{"prompt": "question"}``.
+        skip_bad: With `data`: skip bad rows and count them.
         judge: Models that compare the answers: a settings file, a dict, or `rolellm.LLM`.
         out: The folder; by default a new temporary one. With the folder of an earlier call, what is there is kept.
         options: Any field of `EvalSettings`.
@@ -145,7 +235,8 @@ def evaluate(
     chosen = read(EvalSettings, options)
     systems = name_systems(models)
     with use_working_folder("eval", out) as folder, lock_folder(folder), name_call(folder):
-        return _evaluate(folder, systems, judge, chosen)
+        own = None if data is None else OwnData(data, columns or {}, skip_bad)
+        return _evaluate(folder, systems, judge, chosen, own)
 
 
 def name_systems(models: str | Path | Sequence[str | Path] | Mapping[str, Any]) -> dict[str, Any]:
@@ -175,46 +266,212 @@ def name_systems(models: str | Path | Sequence[str | Path] | Mapping[str, Any]) 
     return systems
 
 
-def _evaluate(folder: Path, systems: Mapping[str, Any], judge: Any, chosen: EvalSettings) -> EvalResult:
-    from rolellm.data.rolebench.source import resolve_config
-    from rolellm.judging.records import read_run
+def _evaluate(
+    folder: Path, systems: Mapping[str, Any], judge: Any, chosen: EvalSettings, own: OwnData | None
+) -> EvalResult:
+    from rolellm.judging.overlap_judge import make_words_judge
     from rolellm.reporting.build import ReportSources, build_report
     from rolellm.reporting.findings import describe_styles
-    from rolellm.reporting.page import write_page
     from rolellm.reporting.settings import ReportOptions
 
-    config = resolve_config(chosen.config, chosen.data_dir)
-    source: dict[str, Any] = {"config": config, "split": chosen.split, "data_dir": chosen.data_dir}
+    judge_llm = None if judge is None else LLM.of(judge, {"words": make_words_judge})
+    _check_models(systems, chosen)
+    if own is None:
+        own, chosen = _choose_data(chosen, systems)
+    elif chosen.config or chosen.data_dir:
+        raise SettingsError("name a config of RoleBench (--config, --data-dir) or rows of your own (--data), not both")
+    files = {name: folder / "answers" / f"{make_safe_name(name)}.jsonl" for name in systems}
+    predictions = {name: [path] for name, path in files.items()}
+    if own is not None:
+        return _evaluate_own(folder, systems, files, judge_llm, chosen, own)
+    source: dict[str, Any] = {"config": chosen.config, "split": chosen.split, "data_dir": chosen.data_dir}
     rows = _load_rows(limit=chosen.limit, **source)
     if judge is not None and len(systems) == 1 and not _has_baseline(rows):
         raise SettingsError(
             "a judge compares two systems, and these rows have no released baseline; name a second model, such as the "
             "base: before=BASE"
         )
-    files = {name: folder / "answers" / f"{make_safe_name(name)}.jsonl" for name in systems}
     for name, model in systems.items():
-        sys.stderr.write(f"{name}: answering {len(rows):,} rows of {config}/{chosen.split}\n")
+        sys.stderr.write(f"{name}: answering {len(rows):,} rows of {chosen.config}/{chosen.split}\n")
         _answer(model, rows, files[name], chosen)
-    predictions = {name: [path] for name, path in files.items()}
     options = read(ReportOptions, {"protocol": "rouge-score", **source})
     content = build_report(ReportSources(predictions=predictions), options).content
     reports = {name: content.parts[0].scored[name] for name in systems}
-    for name, scored in reports.items():
-        write_json(folder / f"{make_safe_name(name)}.score.json", scored.to_dict())
     style = _measure_style(predictions, source)
     judged = None
-    if judge is not None:
-        judged = _judge(folder / "judged", files, rows, judge)
-        # A judging run names its own rows.
-        options = read(ReportOptions, {"protocol": "rouge-score"})
-        content = build_report(ReportSources([read_run(folder / "judged")]), options).content
+    if judge_llm is not None:
+        answers: dict[str, Any] = dict(files)
+        baseline = None
+        if _has_baseline(rows):
+            baseline = BASELINE
+            answers[baseline] = rows.rename_column("rolegpt", "prediction")
+        judged, content = _judge(folder, answers, rows, judge_llm, baseline)
     content = replace(content, findings=[*content.findings, *describe_styles(style)])
-    findings = tuple(content.sentences)
-    page = write_page(folder / "report.html", content)
-    result = EvalResult(folder, page, findings, reports, style, judged, content=content)
+    return _finish(folder, systems, chosen, EvalResult(folder, reports, style, judged, content=content))
+
+
+def _evaluate_own(
+    folder: Path,
+    systems: Mapping[str, Any],
+    files: Mapping[str, Path],
+    judge: LLM | None,
+    chosen: EvalSettings,
+    data: OwnData,
+) -> EvalResult:
+    from rolellm.reporting.build import ReportSources, build_report
+    from rolellm.scoring.own_turns import load_own_turns
+    from rolellm.scoring.rows import draw_rows
+
+    instructions = _read_trained_instructions(systems)
+    own = load_own_turns(data.source, data.columns, skip_bad=data.skip_bad, instructions=instructions)
+    own = own.select(draw_rows(own.rows, chosen.limit))
+    for note in own.notes:
+        sys.stderr.write(f"note: {note}\n")
+    dialogues = format_count(len({row.dialogue or row.id for row in own.rows}), "dialogue")
+    replies = format_count(len(own.rows), "reply", "replies")
+    for name, model in systems.items():
+        sys.stderr.write(f"{name}: answering {replies} in {dialogues} of {own.name}\n")
+        _answer_own(model, own, files[name], chosen)
+    predictions = {name: [path] for name, path in files.items()}
+    content = build_report(ReportSources(predictions=predictions, own=own)).content
+    (part,) = content.parts
+    reports = {name: part.scored[name] for name in systems}
+    figures = {name: _measure_own(model, own, files[name], chosen) for name, model in systems.items()}
+    judged = None
+    if judge is not None:
+        from datasets import Dataset
+
+        table = Dataset.from_list([asdict(row) for row in own.write_transcripts()])
+        answers = {name: _read_replies(own, path) for name, path in files.items()}
+        answers[SAID] = [row.references[0] for row in own.rows]
+        judged, content = _judge(folder, answers, table, judge, SAID, own)
+    sentences = [_describe_figures(name, figures[name]) for name in systems]
+    content = replace(content, findings=[*content.findings, *sentences])
+    return _finish(folder, systems, chosen, EvalResult(folder, reports, {}, judged, figures, content=content))
+
+
+def _finish(folder: Path, systems: Mapping[str, Any], chosen: EvalSettings, result: EvalResult) -> EvalResult:
+    """Write the page and the files of figures."""
+    from rolellm.reporting.page import write_page
+
+    page = write_page(folder / "report.html", result.content)
+    result = replace(result, page=page, findings=tuple(result.content.sentences))
+    for name, report in result.reports.items():
+        write_json(folder / f"{make_safe_name(name)}.score.json", report.to_dict())
     sources = {name: str(model) for name, model in systems.items()}
     write_json(folder / "eval.json", {"settings": dump(chosen), "systems": sources, **result.to_dict()})
     return result
+
+
+def _is_settings_file(model: Any) -> bool:
+    return str(model).endswith(_SETTINGS_FILES)
+
+
+def _check_models(systems: Mapping[str, Any], chosen: EvalSettings) -> None:
+    """Load what describes each model, so that none is found missing after hours of answering with another."""
+    from rolellm.models.local_model import LocalModel
+
+    for name, model in systems.items():
+        try:
+            if _is_settings_file(model):
+                LLM.of(str(model))
+            else:
+                LocalModel(str(getattr(model, "model_dir", model)), dtype=chosen.dtype)
+        except RoleLLMError as error:
+            raise type(error)(f"{name}: {error}") from error
+
+
+def _choose_data(chosen: EvalSettings, systems: Mapping[str, Any]) -> tuple[OwnData | None, EvalSettings]:
+    """Choose what is answered where no rows are named: the config, else what a run was trained on, else the default."""
+    from rolellm.data.rolebench.source import find_only_config
+
+    config = chosen.config or find_only_config(chosen.data_dir)
+    if config is not None or chosen.data_dir is not None:
+        return None, replace(chosen, config=config or DEFAULT_CONFIG)
+    for manifest in _read_manifests(systems):
+        data = manifest.get("recipe", {}).get("data", {})
+        if data.get("path"):
+            return OwnData(data["path"], data.get("columns") or {}, bool(data.get("skip_bad"))), chosen
+        if data.get("source") != "dataset":
+            folder = data.get("data_dir")
+            return None, replace(chosen, config=data.get("config"), data_dir=folder and Path(folder))
+    return None, replace(chosen, config=DEFAULT_CONFIG)
+
+
+def _read_manifests(systems: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Read the manifests of the training runs among the systems."""
+    from rolellm.models.find import find_manifests, find_model
+
+    for model in systems.values():
+        if _is_settings_file(model):
+            continue
+        source = find_model(str(getattr(model, "model_dir", model)))
+        for name in filter(None, (source.adapter, source.base)):
+            for path in find_manifests(name):
+                content = read_json(path)
+                if content.get("kind") == "rocit":
+                    yield content
+
+
+def _read_trained_instructions(systems: Mapping[str, Any]) -> frozenset[str]:
+    """Read the hashes of all questions that the systems were trained on, as far as their manifests say."""
+    records = [TrainedOn.from_dict(manifest.get("trained_on")) for manifest in _read_manifests(systems)]
+    return frozenset().union(*(record.instructions for record in records))
+
+
+def _answer_own(model: Any, own: OwnTurns, path: Path, chosen: EvalSettings) -> None:
+    from rolellm.scoring.generate import answer_rows
+    from rolellm.scoring.predictions import explain_interrupt
+    from rolellm.scoring.settings import GenerateSettings
+
+    options: dict[str, Any] = {"max_new_tokens": chosen.max_new_tokens, "temperature": chosen.temperature}
+    llm = None
+    if _is_settings_file(model):
+        llm = str(model)
+    else:
+        options |= {"model": str(getattr(model, "model_dir", model)), "dtype": chosen.dtype}
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with explain_interrupt(path, f"the same call with out={str(path.parent.parent)!r}"):
+        answer_rows(own.rows, path, read(GenerateSettings, options), llm, own.messages)
+
+
+def _read_replies(own: OwnTurns, path: Path) -> list[str]:
+    """Read a system's replies in the order of the rows; one that is missing is empty."""
+    from rolellm.scoring.predictions import read_predictions
+
+    replies = {item.id: item.prediction for item in read_predictions(path).items}
+    return [replies.get(row.id, "") for row in own.rows]
+
+
+def _measure_own(model: Any, own: OwnTurns, path: Path, chosen: EvalSettings) -> OwnFigures:
+    from rolellm.models.local_model import LocalModel
+    from rolellm.scoring.losses import measure_loss
+    from rolellm.scoring.style import LEAST_TURNS, measure_difference
+
+    told_apart = None
+    try:
+        told_apart = measure_difference(own.rows, _read_replies(own, path))
+        if told_apart is None:
+            sys.stderr.write(f"note: style is not measured: it needs {LEAST_TURNS} replies in several dialogues\n")
+    except MissingExtraError as error:
+        sys.stderr.write(f"note: style is not measured: {error}\n")
+    loss = None
+    if not _is_settings_file(model):
+        local = LocalModel(str(getattr(model, "model_dir", model)), dtype=chosen.dtype)
+        loss = measure_loss(local, own.rows, own.messages)
+    return OwnFigures(told_apart, loss)
+
+
+def _describe_figures(name: str, figures: OwnFigures) -> str:
+    parts = []
+    if figures.loss is not None:
+        details = [figures.loss.format_ends(3), f"(n = {figures.loss.n:,} tokens)"]
+        loss = " ".join(filter(None, [f"{figures.loss.mean:.3f}", *details]))
+        parts.append(f"loss per token of what was said {loss}")
+    if figures.told_apart is not None:
+        share = f"{100 * figures.told_apart.mean:.1f} % {figures.told_apart.format_ends(1, 100)}"
+        parts.append(f"style tells its replies from what was said in {share} of cases (50 % is chance)")
+    return f"{name}: {'; '.join(parts) or 'neither loss nor style could be measured'}."
 
 
 def _load_rows(config: str, split: str, data_dir: Path | None, limit: int | None) -> Any:
@@ -259,12 +516,18 @@ def _has_baseline(rows: Any) -> bool:
     return "rolegpt" in rows.column_names and any(rows["rolegpt"])
 
 
-def _judge(out: Path, files: Mapping[str, Path], rows: Any, judge: Any) -> JudgingResult:
+def _judge(
+    folder: Path, answers: Mapping[str, Any], rows: Any, judge: LLM, baseline: str | None, own: OwnTurns | None = None
+) -> tuple[JudgingResult, PageContent]:
+    """Have the answers judged, and lay out the page of the verdicts."""
+    from rolellm.judging.records import read_run
     from rolellm.judging.run import judge as run_judge
+    from rolellm.reporting.build import ReportSources, build_report
+    from rolellm.reporting.settings import ReportOptions
 
-    predictions: dict[str, Any] = dict(files)
-    options: dict[str, Any] = {}
-    if _has_baseline(rows):
-        predictions[BASELINE] = rows.rename_column("rolegpt", "prediction")
-        options["baseline"] = BASELINE
-    return run_judge(predictions, rows, llm=judge, out=out, **options)
+    options = {} if baseline is None else {"baseline": baseline}
+    judged = run_judge(answers, rows, llm=judge, out=folder / "judged", **options)
+    # A judging run names its own rows.
+    options_without_rows = read(ReportOptions, {"protocol": "rouge-score"})
+    built = build_report(ReportSources([read_run(folder / "judged")], own=own), options_without_rows)
+    return judged, built.content

@@ -54,6 +54,7 @@ from rolellm.making.respond import Respond, read_instructions
 from rolellm.making.scripted import load_llm
 from rolellm.making.settings import InstructSettings, RespondSettings
 from rolellm.measures import check
+from rolellm.models.find import locate_model
 from rolellm.models.prompts.render import load_system_template
 from rolellm.playing.settings import PlaySettings
 from rolellm.reporting.blocks import lay_out_safety, lay_out_tests, name_safety_models
@@ -363,7 +364,7 @@ class _Journey:
         require("torch", "transformers", "trl", "peft", "accelerate", extra="train")
         from rolellm.models.load import fetch, open_tokenizer
 
-        base = Path(self.chosen.base)
+        base = Path(locate_model(self.chosen.base))
         if not base.is_dir():
             base = fetch(self.chosen.base, None, weights=False)
         return open_tokenizer(base)

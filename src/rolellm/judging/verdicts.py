@@ -288,7 +288,7 @@ class RowClusters:
     def __init__(self, rows: Iterable[Row]) -> None:
         rows = list(rows)
         self.roles = {row.id: row.role for row in rows}
-        folded = {row.id: fold(row.question) or row.id for row in rows}
+        folded = {row.id: row.dialogue or fold(row.question) or row.id for row in rows}
         distinct = sorted(set(folded.values()))
         numbers = {question: number for number, question in enumerate(distinct)}
         self.questions = {row: numbers[question] for row, question in folded.items()}

@@ -7,7 +7,7 @@ import math
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from rolellm.core.errors import DataError, ModelError
 from rolellm.core.fingerprint import hash_bytes, hash_json
@@ -15,6 +15,8 @@ from rolellm.core.jsonl import read_json
 from rolellm.core.scrub import hide_hub_token
 from rolellm.models.training_record import MANIFEST, TrainedOn, read_manifest
 
+#: The name of the tiny model that comes with the package, tuned on the embedded sample.
+SAMPLE: Final = "sample"
 _HUB_ID = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+")
 _WEIGHTS = ("*.safetensors", "pytorch_model*.bin", "adapter_model.bin")
 # Whatever changes an answer: what the model is, its weights, its text form and its stop tokens.
@@ -60,12 +62,14 @@ def find_model(model: str, adapter: str | None = None) -> ModelSource:
     """Find a model, and say in words what is wrong when it is not there.
 
     Args:
-        model: A directory with a full model or a PEFT adapter (a run of ``rolellm train`` is either), or a Hub id.
+        model: A directory with a full model or a PEFT adapter (a run of ``rolellm train`` is either), a Hub id, or
+            ``sample``.
         adapter: A PEFT adapter to put on a full model: a directory or a Hub id.
 
     Raises:
         ModelError: When a directory is missing or holds no model, or an adapter's base cannot be found.
     """
+    model = locate_model(model)
     config = read_adapter_config(model)
     revision = None
     if adapter is None:
@@ -85,6 +89,13 @@ def find_model(model: str, adapter: str | None = None) -> ModelSource:
     tokenizer = adapter if has_tokenizer else model
     is_cached = not (_is_reachable(model) and _is_reachable(adapter))
     return ModelSource(model, adapter, tokenizer, revision, is_cached)
+
+
+def locate_model(name: str) -> str:
+    """Return the folder of the model that comes with the package for its name, and any other name as it is."""
+    if name == SAMPLE and not Path(name).is_dir():
+        return str(Path(__file__).with_name(SAMPLE))
+    return name
 
 
 def read_adapter_config(name: str) -> dict[str, object] | None:
@@ -150,7 +161,10 @@ def _check_name(name: str) -> None:
     if name and path.exists():
         raise ModelError(f"{name} is a file; a model is a directory, or the id of a model on the Hub")
     if not is_hub_id(name):
-        raise ModelError(f"no model at {name!r}: there is no such directory, and a model on the Hub is OWNER/NAME")
+        raise ModelError(
+            f"no model at {name!r}: there is no such directory, and a model on the Hub is OWNER/NAME; to try things "
+            f"out, {SAMPLE!r} is a tiny model that comes with rolellm"
+        )
 
 
 def _find_base(adapter: str, config: dict[str, object]) -> str:

@@ -335,6 +335,30 @@ class LocalModel:
         limit = decoding.max_new_tokens
         return self._shared.replies(prompts, shared, limit=limit, stops=self._stops, choose=choose)
 
+    def measure_losses(self, prompt: Sequence[int], reply: Sequence[int]) -> list[float]:
+        """The loss of each token of a reply after its prompt, as far as both fit the context.
+
+        Args:
+            prompt: Token ids, at least one.
+            reply: Token ids.
+
+        Raises:
+            ModelError: When the weights cannot be loaded.
+        """
+        import torch
+
+        self.load()
+        ids = torch.tensor([[*prompt, *reply]], device=self.device)[:, : self.context]
+        targets = ids[0, len(prompt) :]
+        if not len(targets):
+            return []
+        # A whole prompt's scores may take gigabytes.
+        more = {"logits_to_keep": len(targets) + 1} if self._model._supports_logits_to_keep() else {}
+        with torch.inference_mode():
+            logits = self._model(input_ids=ids, **more).logits[0, -len(targets) - 1 : -1]
+        losses: list[float] = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none").tolist()
+        return losses
+
     def rank_next_tokens(self, prompt: Sequence[int], most: int) -> list[tuple[str, float]]:
         """The likeliest next tokens, likeliest first, each with its log probability.
 

@@ -7,7 +7,7 @@ named for them.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -31,8 +31,10 @@ from rolellm.reporting.page import PageContent, write_page
 from rolellm.reporting.questions import QuestionSet
 from rolellm.reporting.section import Section
 from rolellm.reporting.settings import ReportOptions
+from rolellm.reporting.tables import COMPARED
 from rolellm.runs import Run, find_runs
 from rolellm.scoring.floors import add_scale, score_markers
+from rolellm.scoring.own_turns import OwnTurns
 from rolellm.scoring.predictions import Predictions, complete_source, read_predictions
 from rolellm.scoring.published import PUBLISHED, published_for
 from rolellm.scoring.rows import read_dataset_rows
@@ -51,6 +53,7 @@ class ReportSources:
         scored: System to its score report; a section together.
         drifts: Finished runs of ``rolellm check drift``.
         checks: Finished runs of ``rolellm check safety``.
+        own: Rows of one's own that the predictions answer, instead of a config's.
     """
 
     judged: list[JudgeRun] = field(default_factory=list)
@@ -58,6 +61,7 @@ class ReportSources:
     scored: dict[str, ScoreReport] = field(default_factory=dict)
     drifts: list[Run[Any]] = field(default_factory=list)
     checks: list[Run[Any]] = field(default_factory=list)
+    own: OwnTurns | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -172,7 +176,7 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
         options: How.
 
     Raises:
-        SettingsError: For no source, or files without a config.
+        SettingsError: For no source, files without a config, or score reports that do not compare.
         DataError: For a file of predictions that cannot be read or answers no row.
     """
     options = options or read(ReportOptions, {})
@@ -180,8 +184,10 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
         raise SettingsError("nothing to report: name the folder of a judging run, or files of predictions")
     if options.config and sources.judged and not sources.predictions:
         raise SettingsError("a judging run names its own config; --config is for files of predictions")
-    sections = [_read_judged_part(run, options) for run in sources.judged]
-    if sources.predictions:
+    sections = [_read_judged_part(run, options, sources.own) for run in sources.judged]
+    if sources.own and not sections:
+        sections.append(_score_own_part(sources.own, sources.predictions, options))
+    elif sources.predictions:
         sections.append(_score_part(sources.predictions, options))
     parts: list[Section] = []
     questions: list[QuestionSet] = []
@@ -194,6 +200,11 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
         answers.append(replace(answer, failure=failure))
     if sources.scored:
         first, *_ = sources.scored.values()
+        for name in COMPARED:
+            values = {str(getattr(report.options, name)) for report in sources.scored.values()}
+            if len(values) > 1:
+                text = ", ".join(sorted(values))
+                raise SettingsError(f"these scores do not compare: {name} is {text}; score all answers alike")
         part = Section(_make_title(first.options.config or "Answers"), sources.scored)
         parts.append(part)
         answers.append(part.evidence.answer())
@@ -232,25 +243,35 @@ def _name_tables(parts: Sequence[Section]) -> dict[str, Table]:
     return tables
 
 
-def _read_judged_part(run: JudgeRun, options: ReportOptions) -> tuple[Section, QuestionSet]:
+def _read_judged_part(run: JudgeRun, options: ReportOptions, own: OwnTurns | None) -> tuple[Section, QuestionSet]:
     comparison = run.comparison
+    if own is not None:
+        # Judges read whole talks as questions.
+        comparison = replace(comparison, rows=own.rows)
     judged = JudgingResult.from_dict(run.result, run.folder / RESULT)
     scoring = _score_options(options, judged.config, judged.split, run.dataset.fingerprint)
     systems = {system.name: system for system in comparison.systems}
     reports: dict[str, ScoreReport] = {}
     for model in judged.models:
         replies = comparison.answers[model.name] if model.name in systems else {}
-        if not replies:
+        is_reference = own is not None and model.name == comparison.baseline
+        if not replies or is_reference:
             continue
         report = _score(model.name, comparison.rows, _pair_texts(replies), scoring)
         source = dict(systems[model.name].source)
         reports[model.name] = replace(report, fingerprint={**report.fingerprint, "answers": source})
     # Other training rows would have to be downloaded.
     training = load_training_rows(scoring) if judged.config == SAMPLE else None
-    reports = _add_floors(reports, comparison.rows, scoring, training)
+    title = _make_title(judged.config, run.folder)
+    if own is not None:
+        training = list(map(asdict, own.trained))
+        title = own.name
+    models = {name: report for name, report in reports.items() if name not in comparison.canaries}
+    reports |= _add_floors(models, comparison.rows, scoring, training)
     released = published_for(judged.config, judged.split, comparison.rows)
-    part = Section(_make_title(judged.config, run.folder), reports, judged, run.recipe, released)
-    return part, replace(_collect_questions(run), name=part.title, rouge=_map_row_scores(reports))
+    part = Section(title, reports, judged, run.recipe, released)
+    questions = replace(_collect_questions(run), rows=comparison.rows)
+    return part, replace(questions, name=title, rouge=_map_row_scores(reports))
 
 
 def _collect_questions(run: JudgeRun) -> QuestionSet:
@@ -307,6 +328,18 @@ def _score_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) -
     released = published_for(config, split, [row for row in rows if row.id in shared_ids])
     part = Section(_make_title(config), reports, released=released)
     return part, QuestionSet(part.title, rows, answers, rouge=_map_row_scores(reports), kinds=kinds)
+
+
+def _score_own_part(
+    own: OwnTurns, systems: Mapping[str, Sequence[Path]], options: ReportOptions
+) -> tuple[Section, QuestionSet]:
+    scoring = _score_options(options, None, None, None)
+    predictions = {name: read_predictions(paths) for name, paths in systems.items()}
+    reports = {name: _score(name, own.rows, items, scoring) for name, items in predictions.items()}
+    reports = _add_floors(reports, own.rows, scoring, list(map(asdict, own.trained)))
+    answers = {name: predictions[name].map_texts(own.rows, report.answers) for name, report in reports.items()}
+    part = Section(own.name, reports)
+    return part, QuestionSet(own.name, own.rows, answers, rouge=_map_row_scores(reports))
 
 
 def _add_floors(

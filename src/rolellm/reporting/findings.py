@@ -19,7 +19,7 @@ from rolellm.core.text import format_count
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.summary import is_shown_fit
 from rolellm.judging.verdicts import compute_sign
-from rolellm.scoring.score_report import METRICS, ScoreReport
+from rolellm.scoring.score_report import LIKENESS, METRICS, ScoreReport
 from rolellm.scoring.settings import has_held_out_roles
 from rolellm.scoring.statistics.intervals import adjust_p_values, compare_pairs, take_new_roles
 from rolellm.scoring.style import StyleResult
@@ -171,6 +171,12 @@ class Evidence:
     baselines: Collection[str] = ()
 
     @cached_property
+    def topics(self) -> Mapping[str, str]:
+        """What measures are about, in words: replies of one's own dialogues are compared with what was said."""
+        has_dialogues = any(report.has_dialogues for report in self.reports.values())
+        return {**TOPICS, "CUS": LIKENESS} if has_dialogues else TOPICS
+
+    @cached_property
     def tests(self) -> list[PairTest]:
         """All tests, with p adjusted by Holm over all of them."""
         names = list(self.reports)
@@ -232,7 +238,7 @@ class Evidence:
         ranges: list[str] = []
         open_ranges: list[str] = []
         leaders: list[str] = []
-        for measure, topic in TOPICS.items():
+        for measure, topic in self.topics.items():
             tests_of_measure = [test for test in tests if test.measure == measure]
             beaten = _list_beaten(rivals, tests_of_measure)
             leader = max(beaten, key=lambda name: len(beaten[name]), default="")
@@ -255,7 +261,9 @@ class Evidence:
         evidence += self._describe_size()
         undecided = [f"Not decided: {'; '.join(open_ranges)}."] if open_ranges else []
         undecided += self._describe_silence()
-        verdict = _describe_winners(winners, rivals) if tests else "Nothing here decides which system is better."
+        verdict = "Nothing here decides which system is better."
+        if tests:
+            verdict = _describe_winners(winners, rivals, self.topics)
         lead = max(self.own, key=leaders.count, default="")
         return Answer(verdict, " ".join(evidence), tuple(undecided), lead=lead)
 
@@ -348,12 +356,12 @@ def _quote(name: str) -> str:
     return f"“{line}”" if " " in line and name not in (_FLOOR, THIS) else line
 
 
-def _describe_winners(winners: Mapping[str, str], rivals: Sequence[str]) -> str:
+def _describe_winners(winners: Mapping[str, str], rivals: Sequence[str], words: Mapping[str, str]) -> str:
     names = {name: _quote(name) for name in rivals}
     topics: dict[str, list[str]] = {}
     for measure, winner in winners.items():
         if measure != WINS:
-            topics.setdefault(winner, []).append(TOPICS[measure])
+            topics.setdefault(winner, []).append(words[measure])
     if _FLOOR in names:
         return f"{names[rivals[0]]} is {_describe_floor(topics)}."
     if not winners and len(rivals) == 2:

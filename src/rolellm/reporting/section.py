@@ -16,7 +16,6 @@ from rolellm.reporting.blocks import Block, Card
 from rolellm.reporting.findings import Evidence
 from rolellm.reporting.tables import (
     describe_recipe,
-    find_disagreements,
     judged_tables,
     role_table,
     roles_of,
@@ -35,6 +34,7 @@ _ROUGE: Final = (
     "the same answers against the instruction’s role-free target. SPE, role knowledge: answers to role-specific "
     "questions against theirs. avg: mean of the three."
 )
+_OWN_ROUGE: Final = "Rouge-L, 0 to 1. CUS, likeness to what was said: replies to turns of your own dialogues."
 _CONSISTENCY: Final = (
     "LC, length-controlled: the win rate if the answers were as long as the baseline’s, from a logistic model of the "
     "outcome on the difference in length, after AlpacaEval 2. It assumes that length affects only the judge, and "
@@ -105,14 +105,9 @@ class Section:
         return self.judged.config if self.judged else None
 
     @property
-    def disagreements(self) -> dict[str, tuple[str, ...]]:
-        """Options in which the reports differ and must not, for their numbers to compare."""
-        return find_disagreements(self.reports)
-
-    @property
     def published(self) -> PublishedTable | None:
-        """The paper's table where its rows may be shown with ours: the same rows, and the same protocol throughout."""
-        if self.released is None or self.options is None or self.disagreements:
+        """The paper's table where its rows may be shown with ours: the same rows, and the same protocol."""
+        if self.released is None or self.options is None:
             return None
         return self.released if self.options.protocol == self.released.protocol else None
 
@@ -128,7 +123,7 @@ class Section:
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What its findings rest on: all systems but canaries, baselines last; no scores that do not compare."""
+        """What its findings rest on: all systems but canaries, baselines last."""
         scored: dict[str, ScoreReport] = {}
         baselines: dict[str, ScoreReport] = {}
         for name, report in self.reports.items():
@@ -140,7 +135,7 @@ class Section:
         names = {*baselines}
         if self.judged and self.judged.baseline:
             names.add(self.judged.baseline)
-        return Evidence({} if self.disagreements else scored | baselines, self.judged, baselines=sorted(names))
+        return Evidence(scored | baselines, self.judged, baselines=sorted(names))
 
     def describe(self) -> list[str]:
         """Say whether the judges' figures stand, and what was found about all but canaries."""
@@ -166,24 +161,30 @@ class Section:
     def name_recipe(self, table: Table) -> Table:
         """Return a table with the recipe behind its numbers under it: alone in a file, nothing else says it."""
         recipe = describe_recipe(self.reports)
-        facts = [*filter(None, [recipe]), *self._list_judging()]
         more = table.note.removeprefix(recipe).removeprefix(". ")
-        sentences = filter(None, [", ".join(facts), more])
-        return replace(table, note=". ".join(sentences))
+        sentences = [", ".join(self._list_facts()), more]
+        return replace(table, note=". ".join(filter(None, sentences)))
 
-    def _list_judging(self) -> Iterator[str]:
-        """List what judges' figures depend on."""
+    def _list_facts(self) -> Iterator[str]:
+        """List what was measured on what, and what the numbers depend on."""
+        recipe = describe_recipe(self.reports)
+        if recipe:
+            yield recipe
+        roles = {*roles_of(self.reports.values())}
         if self.judged is None:
+            yield format_count(len(roles), "role")
             return
+        roles |= {*self.judged.list_groups("pairwise", "by_role")}
+        yield format_count(len(roles), "role")
+        yield f"{self.judged.rows:,} rows"
+        yield format_count(self.judged.questions, "question")
         if self.options and self.options.dataset_fingerprint:
             yield f"data {self.options.dataset_fingerprint[:12]}"
-        if self.judged.rows:
-            yield f"{self.judged.rows:,} rows"
         yield f"judged by {', '.join(judge.name for judge in self.judged.judges)}"
         if self.manifest.get("hash"):
             yield f"judging {str(self.manifest['hash'])[:12]}"
         if not self.judged.valid:
-            yield f"NOT VALID: {'; '.join(self.judged.problems)}"
+            yield "not valid"
 
     def draw_overview(self) -> list[str]:
         """Draw each system's measures: what judges made of them, and Rouge-L."""
@@ -223,7 +224,7 @@ class Section:
             notes = [self._describe_unscored(), _JUDGES]
             blocks.append(Block("How far to trust the judges", f"{prefix}judges", tables=tables, notes=notes))
         title, warnings = self.title or "Scores", list(self._list_warnings())
-        recipe = [" · ".join(self._list_facts())]
+        recipe = [", ".join(self._list_facts())]
         return Block(title, f"{prefix}scores", warnings, notes=recipe, blocks=blocks, is_folded=False)
 
     def _fold(self, *names: str) -> list[Block]:
@@ -238,25 +239,7 @@ class Section:
         systems = [(name, *plots.sign(number)) for name, number in self.series.items()]
         return [heat for heat in heats if heat], systems
 
-    def _list_facts(self) -> Iterator[str]:
-        """List what was measured on what."""
-        if self.reports:
-            yield f"Rouge-L, {describe_recipe(self.reports)}"
-        elif self.config:
-            yield f"config {self.config}"
-        roles = {*roles_of(self.reports.values())}
-        if self.judged:
-            roles |= {*self.judged.list_groups("pairwise", "by_role")}
-        if roles:
-            yield format_count(len(roles), "role")
-        if self.judged:
-            yield f"{self.judged.rows:,} rows, {format_count(self.judged.questions, 'question')}"
-            yield f"judged by {', '.join(judge.name for judge in self.judged.judges)}"
-
     def _list_warnings(self) -> Iterator[str]:
-        if self.disagreements:
-            clauses = [f"{name}: {', '.join(values)}" for name, values in self.disagreements.items()]
-            yield f"These numbers cannot be compared. They differ in {'; '.join(clauses)}."
         if self.judged and not self.judged.valid:
             yield "This run is not valid: its win rates and ranks prove nothing."
         if self.judged:
@@ -266,7 +249,8 @@ class Section:
         """Say what the columns of the main table mean."""
         yield _INTERVALS
         if self.reports:
-            yield _ROUGE
+            has_dialogues = any(report.has_dialogues for report in self.reports.values())
+            yield _OWN_ROUGE if has_dialogues else _ROUGE
         if self.judged is None:
             return
         baseline = self.judged.baseline
@@ -301,6 +285,6 @@ class Section:
         unscored = self.judged.diagnostics.unscored
         text = f"{unscored.count:,} of {unscored.of:,} judgements gave no verdict"
         if unscored.share is not None and unscored.limit is not None:
-            text += f" ({unscored.share:.2%}; more than {unscored.limit:.0%} makes a run invalid)"
+            text += f" ({100 * unscored.share:.2f} %; more than {100 * unscored.limit:g} % makes a run invalid)"
         reasons = [f"{reason}: {count:,}" for reason, count in unscored.by_reason.items()]
         return f"{text}. They count neither as wins nor as losses. {'; '.join(reasons[:5])}"

@@ -17,7 +17,7 @@ RANK = MEASURES["average_rank"]
 LENGTH = "Length effect, marginal"
 _FORMATS = {**dict.fromkeys((RANK, LENGTH, "Difference"), Format(2)), "Characters": Format(0)}
 #: Options in which scores must be equal to compare.
-_COMPARED = ("protocol", "config", "split")
+COMPARED = ("protocol", "config", "split")
 #: What a result's groups are called, and the tables that show them.
 _GROUPS: Mapping[Group, str] = {"by_role": "role", "by_category": "category", "by_judge": "judge"}
 
@@ -121,24 +121,10 @@ def role_table(reports: Mapping[str, ScoreReport]) -> Table | None:
     return Table("Rouge-L by role", ("Role", "System"), METRICS, tuple(rows), recipe) if rows else None
 
 
-def find_disagreements(reports: Mapping[str, ScoreReport]) -> dict[str, tuple[str, ...]]:
-    """Find what must be equal for numbers to compare and is not: protocol, config or split to its values."""
-    differing = {}
-    for name in _COMPARED:
-        values = [str(getattr(report.options, name)) for report in reports.values()]
-        if len(set(values)) > 1:
-            differing[name] = tuple(dict.fromkeys(values))
-    return differing
-
-
 def describe_recipe(reports: Mapping[str, ScoreReport]) -> str:
-    """Describe the recipe that all lines share, or warn that they share none."""
-    disagreements = find_disagreements(reports)
-    if disagreements:
-        clauses = [f"{name}: {', '.join(values)}" for name, values in disagreements.items()]
-        return f"Not comparable: the lines differ in {'; '.join(clauses)}."
+    """Describe the recipe that all lines share."""
     for report in reports.values():
-        values = [(name, getattr(report.options, name)) for name in _COMPARED]
+        values = [(name, getattr(report.options, name)) for name in COMPARED]
         return ", ".join(f"{name} {value}" for name, value in values if value)
     return ""
 
@@ -183,12 +169,13 @@ def group_table(judged: JudgingResult, design: Design, group: Group) -> Table | 
         cells = [of_system.get(key) for of_system in figures]
         name = key.replace("script_", "script-") if group == "by_category" else key
         rows.append(TableRow((name,), tuple(cells)))
-    measure, form = ("Win rate, %", PERCENT) if design == "pairwise" else ("Average rank", Format(2))
+    word = _GROUPS[group]
+    title, form = f"Average rank by {word}", Format(2)
+    if design == "pairwise":
+        title, form = f"Win rate by {word}, %", PERCENT
     names = tuple(system.name for system in models)
     formats = dict.fromkeys(names, form)
-    word = _GROUPS[group]
-    title, heads = f"{measure} by {word}", (word.capitalize(),)
-    return Table(title, heads, names, tuple(rows), formats=formats) if rows else None
+    return Table(title, (word.capitalize(),), names, tuple(rows), formats=formats) if rows else None
 
 
 def differences_table(judged: JudgingResult) -> Table | None:

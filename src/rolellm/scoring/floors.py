@@ -182,14 +182,14 @@ def add_scale(report: ScoreReport, scored: Markers) -> ScoreReport:
 def _locate_model(
     metric: Metric, scores: Sequence[RowScore], scores_by_marker: Mapping[str, Sequence[RowScore]]
 ) -> ScalePosition | None:
-    """Locate the model between the highest floor and the reference, on the rows that have all three."""
+    """Locate the model above the highest floor, on the rows that have both and, where any row has it, the reference."""
     own = _index_scores(metric, scores)
     by_marker = {name: _index_scores(metric, scores_by_marker[name]) for name in scores_by_marker}
-    reference = by_marker[REFERENCE]
+    reference = by_marker[REFERENCE] if scores_by_marker[REFERENCE] else None
     floors: dict[str, list[str]] = {}
     means: dict[str, float] = {}
     for name, floor_scores in by_marker.items():
-        shared = sorted(floor_scores.keys() & reference.keys())
+        shared = sorted(floor_scores if reference is None else floor_scores.keys() & reference.keys())
         is_enough = shared and len(shared) >= _LEAST * len(own)
         if KINDS[name] == "floor" and is_enough:
             floors[name] = shared
@@ -197,12 +197,12 @@ def _locate_model(
     if not floors:
         return None
     floor = max(means, key=lambda name: (means[name], name))
-    samples = []
-    for scores_by_row in (by_marker[floor], own, reference):
-        samples.append(make_sample([scores_by_row[row] for row in floors[floor]]))
-    low, model, high = samples
+    rows = floors[floor]
+    low = make_sample([by_marker[floor][row] for row in rows])
+    model = make_sample([own[row] for row in rows])
+    high = None if reference is None else fmean(reference[row].value for row in rows)
     test = compare_pairs(model.values, low.values, model.clusters, model.roles)
-    return ScalePosition(floor, fmean(low.values), fmean(model.values), fmean(high.values), *test)
+    return ScalePosition(floor, fmean(low.values), fmean(model.values), high, *test)
 
 
 def _index_scores(metric: Metric, scores: Sequence[RowScore]) -> dict[str, RowScore]:

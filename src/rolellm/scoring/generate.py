@@ -25,6 +25,7 @@ from typing import Annotated, Any
 
 from rolellm.core.errors import DataError, ModelError, RoleLLMWarning, SettingsError, require
 from rolellm.core.files import write_json
+from rolellm.core.fingerprint import hash_json
 from rolellm.core.folders import use_working_folder
 from rolellm.core.jsonl import JsonlAppender, read_json, write_jsonl
 from rolellm.core.locks import lock_folder
@@ -59,6 +60,8 @@ _NAMED = 10
 _NEEDED = ("role", "question")
 #: Makes a row's chat messages.
 Ask = Callable[[Row], list[dict[str, str]]]
+#: Row id to the turns that ask for its reply.
+MessagesById = Mapping[str, list[dict[str, str]]]
 #: The journal's folder, next to ``P.jsonl``.
 _JOURNAL_SUFFIX = ".llm"
 
@@ -192,13 +195,16 @@ def _read_tuned_prompt(source: ModelSource) -> Mapping[str, Any]:
     return {}
 
 
-def prepare_prompts(settings: GenerateSettings, rows: Iterable[Row]) -> tuple[Ask, dict[str, Any]]:
+def prepare_prompts(
+    settings: GenerateSettings, rows: Iterable[Row], messages: MessagesById | None = None
+) -> tuple[Ask, dict[str, Any]]:
     """Settle how rows are asked.
 
     Args:
         settings: ``profile`` (the description by default), ``retrieved``, ``system_template``, and where the scripts
             are: ``config`` and ``data_dir``.
         rows: The rows to ask; with retrieval, their roles' scripts are read.
+        messages: Row id to the turns that ask for its reply; by default they are made of the row.
 
     Returns:
         What makes a row's chat messages, and what decides them, for the sidecar: ``template_hash`` by language, and
@@ -212,6 +218,8 @@ def prepare_prompts(settings: GenerateSettings, rows: Iterable[Row]) -> tuple[As
     Warns:
         MissingFilesWarning: With retrieval, for roles without a script: they are asked without any lines.
     """
+    if messages is not None:
+        return lambda row: messages[row.id], {"messages": hash_json([messages[row.id] for row in rows])}
     template = settings.system_template
     if settings.profile != "retrieval":
         # Both languages, whichever the rows are in, so that a run over more of the rows has the same settings.
@@ -221,14 +229,14 @@ def prepare_prompts(settings: GenerateSettings, rows: Iterable[Row]) -> tuple[As
 
     retrieved = settings.retrieved or RETRIEVED
     profiles = load_profiles(settings.config, settings.data_dir, roles=(row.role for row in rows))
-    messages = RetrievalPrompts(profiles, count=retrieved, path=template)
+    prompts_with_lines = RetrievalPrompts(profiles, count=retrieved, path=template)
     record = {
-        "template_hash": messages.hashes,
+        "template_hash": prompts_with_lines.hashes,
         "profile": settings.profile,
         "retrieved": retrieved,
         "profiles": hash_profiles(settings.config, settings.data_dir),
     }
-    return messages, record
+    return prompts_with_lines, record
 
 
 def check_model(settings: GenerateSettings) -> tuple[ModelSource, GenerateSettings]:
@@ -405,7 +413,13 @@ class GenerateResult(Result):
         return (shlex.join(words),)
 
 
-def answer_rows(rows: Sequence[Row], out: str | Path, settings: GenerateSettings, llm: Any = None) -> GenerateResult:
+def answer_rows(
+    rows: Sequence[Row],
+    out: str | Path,
+    settings: GenerateSettings,
+    llm: Any = None,
+    messages: MessagesById | None = None,
+) -> GenerateResult:
     """Answer rows, and write one JSON object a row: ``id``, ``prediction`` and so on.
 
     Next to the file, ``P.jsonl.meta.json`` says how it was made. A file that is already there is completed if its
@@ -417,6 +431,7 @@ def answer_rows(rows: Sequence[Row], out: str | Path, settings: GenerateSettings
         out: The predictions file.
         settings: Which model, and how.
         llm: As for `generate`.
+        messages: As for `prepare_prompts`.
 
     Raises:
         ModelError: When the model cannot be loaded, or prompts leave no room for a reply: all named, before any work.
@@ -441,20 +456,22 @@ def answer_rows(rows: Sequence[Row], out: str | Path, settings: GenerateSettings
     if repeated:
         raise DataError(f"{len(repeated)} ids are on more than one row: {join_names(repeated, _NAMED)}")
     if llm is None:
-        return _generate_locally(rows, out, settings)
-    return _ask(rows, out, settings, llm)
+        return _generate_locally(rows, out, settings, messages)
+    return _ask(rows, out, settings, llm, messages)
 
 
 def _lock_predictions(out: Path) -> Any:
     return lock_folder(out.parent, f".{out.name}.lock")
 
 
-def _generate_locally(rows: Sequence[Row], out: Path, settings: GenerateSettings) -> GenerateResult:
+def _generate_locally(
+    rows: Sequence[Row], out: Path, settings: GenerateSettings, messages: MessagesById | None
+) -> GenerateResult:
     source, settings = check_model(settings)
     contamination = check_contamination(
         rows, source, config=settings.config, split=settings.split, strict=settings.strict
     )
-    ask, prompted = prepare_prompts(settings, rows)
+    ask, prompted = prepare_prompts(settings, rows, messages)
     model = LocalModel(settings.model, adapter=settings.adapter, dtype=settings.dtype)
     # It imports torch at its head.
     from rolellm.models.prefix_generation import group_prompts
@@ -614,9 +631,11 @@ def _summarize(
     )
 
 
-def plan_row_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[list[Request], dict[str, Any]]:
+def plan_row_requests(
+    rows: Sequence[Row], settings: GenerateSettings, messages: MessagesById | None = None
+) -> tuple[list[Request], dict[str, Any]]:
     """The requests that rows take of a model behind an API, and what decides their prompts."""
-    ask, prompted = prepare_prompts(settings, rows)
+    ask, prompted = prepare_prompts(settings, rows, messages)
     sampling = Sampling(
         temperature=settings.temperature,
         top_p=settings.top_p,
@@ -627,11 +646,13 @@ def plan_row_requests(rows: Sequence[Row], settings: GenerateSettings) -> tuple[
     return requests, prompted
 
 
-def _ask(rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any) -> GenerateResult:
+def _ask(
+    rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any, messages: MessagesById | None
+) -> GenerateResult:
     from rolellm.llm.client import Client
 
     model = LLM.of(llm)
-    requests, prompted = plan_row_requests(rows, settings)
+    requests, prompted = plan_row_requests(rows, settings, messages)
     meta = _build_meta(settings, prompted, out)
     meta["model"] = ", ".join(endpoint.name for endpoint in model.models)
     meta["adapter"] = None

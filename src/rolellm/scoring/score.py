@@ -385,7 +385,7 @@ def _make_row_score(job: _ScoreJob, rouge: RougeScore | None, field: str) -> Row
         subset=row.subset,
         kind=get_reference_kind(row),
         # Rows without a question are no repetitions of each other.
-        question=fold(row.question) or row.id,
+        question=row.dialogue or fold(row.question) or row.id,
         metric=job.metric,
         value=figures[field],
         **figures,

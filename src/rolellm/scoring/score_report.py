@@ -30,6 +30,8 @@ from rolellm.scoring.statistics.intervals import (
 Metric = Literal["CUS", "RAW", "SPE"]
 ReferenceKind = Literal["script_based", "script_agnostic", "mixed"]
 METRICS: tuple[Metric, ...] = ("CUS", "RAW", "SPE")
+#: What CUS is of turns of one's own dialogues.
+LIKENESS = "likeness to what was said"
 #: What a table of scores shows: the three scores and their mean.
 COLUMNS = (*METRICS, "avg")
 
@@ -45,7 +47,7 @@ class RowScore:
         subset: The row's.
         kind: ``script_based``, ``script_agnostic``, or ``mixed`` where a row's references are of both types; ``None``
             where they have no type, as in general rows.
-        question: Folded: rows with the same one form a cluster.
+        question: Folded, or the dialogue that the row is a turn of: rows with the same one form a cluster.
         metric: ``CUS``, ``RAW`` or ``SPE``.
         value: What counts: recall under ``paper``, F1 under ``rouge-score``.
         precision: Against the chosen reference.
@@ -153,13 +155,13 @@ class ScaleMarker:
 
 @dataclass(frozen=True, slots=True)
 class ScalePosition:
-    """A model between a floor and one reference against the others, on the rows that have both.
+    """A model above a floor and next to one reference against the others, on the rows that have both.
 
     Attributes:
         floor: The name of the highest floor.
         low: That floor's mean.
         model: The model's.
-        high: The reference's.
+        high: The reference's; ``None`` where no row has several.
         gain: The model's mean above that floor's.
         p: Of no gain, by a paired t test over questions.
         p_new_roles: By one over roles and questions.
@@ -168,7 +170,7 @@ class ScalePosition:
     floor: str
     low: float
     model: float
-    high: float
+    high: float | None
     gain: Measured = None
     p: float = 1.0
     p_new_roles: float | None = None
@@ -270,6 +272,11 @@ class ScoreReport(Result):
     def is_own(self) -> bool:
         """Whether its rows are of a release of one's own."""
         return bool(self.fingerprint.get("dataset", {}).get("own"))
+
+    @property
+    def has_dialogues(self) -> bool:
+        """Whether its rows are turns of one's own dialogues, so that CUS is the likeness to what was said."""
+        return any(row.dialogue for row in self.rows)
 
     @property
     def leading(self) -> ScoreReport:

@@ -51,6 +51,8 @@ COST: Final = 0.1
 MOST: Final = 40_000
 #: The same for a meter that is a reward, which stays in memory.
 MOST_LEARNED: Final = 20_000
+#: Fewer turns than this tell no voice from another.
+LEAST_TURNS: Final = 30
 #: Of the curve from a lead, in the classifier's units, to a share; the order of replies is the same for any.
 _STEEPNESS: Final = 2.0
 _LONG_WORD: Final = re.compile(r"\w{4,}")
@@ -255,6 +257,31 @@ def measure_style(rows: Sequence[Row], answers: Mapping[str, Mapping[str, str]])
             raise DataError("no reply answers a row that the meter can measure")
         results[system] = StyleResult(settings, languages)
     return results
+
+
+def measure_difference(rows: Sequence[Row], replies: Sequence[str]) -> Interval | None:
+    """Measure in what share of cases the meter tells a system's replies from what was said; 0.5 is chance.
+
+    The meter learns two voices, which answer the same turns, and judges a dialogue by the others.
+
+    Args:
+        rows: What was said, as references.
+        replies: The system's, one a row.
+
+    Returns:
+        That of the language with the most rows; None where there are too few.
+    """
+    require("sklearn", extra="style")
+    ((language, _),) = Counter(row.language for row in rows).most_common(1)
+    voices = []
+    for row, reply in zip(rows, replies, strict=True):
+        if row.language == language and reply.strip():
+            said = replace(row, role="said", question=row.dialogue or row.question)
+            voices += [said, replace(said, role="system", references=(reply,))]
+    if len(voices) < 2 * LEAST_TURNS:
+        return None
+    styles = _measure_language(voices, {"": {}})
+    return None if styles is None else styles[""].meter.same_instruction
 
 
 def measure_file_style(
