@@ -327,7 +327,7 @@ class _Source:
 
 def _open_source(data: Any, split: str) -> _Source:
     if not isinstance(data, str | Path):
-        return _open_dataset(data, "train_dataset", split)
+        return _open_dataset(data, "data", split)
     path = Path(data)
     if path.is_file():
         return _Source(str(path), files=[path])
