@@ -292,7 +292,8 @@ class TrainingRun(Result):
     def remarks(self) -> list[str]:
         """Return what was trained, how the loss went, and where the run is."""
         amount = f"{self.steps} steps on {self.examples:,} replies of {self.rows:,} rows"
-        lines = [f"{amount}: loss {self.first_loss:.3f} → {self.last_loss:.3f} in {self.seconds:.0f} s"]
+        losses = f"{self.first_loss:.3f} → {self.last_loss:.3f}"
+        lines = [f"{amount}: loss {losses} in {self.seconds:.0f} s"]
         if self.eval_loss is not None:
             lines.append(f"loss on {self.held_out:,} held-out rows: {self.eval_loss:.3f}")
         return [*lines, str(self.out)]
