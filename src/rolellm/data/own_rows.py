@@ -420,7 +420,7 @@ def read_messages(value: Any, role: str) -> list[Turn]:
 def _read_turn(value: Mapping[str, Any]) -> Turn:
     """Read a turn, without what it leaves empty."""
     turn: Turn = {}
-    for name, item in _remove_missing(value).items():
+    for name, item in value.items():
         if item or name in ("content", "value", "weight"):
             turn[name] = item
     if "from" in turn:

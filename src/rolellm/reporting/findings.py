@@ -13,14 +13,13 @@ from itertools import combinations
 from statistics import fmean
 from typing import Final, NamedTuple
 
-from rolellm.core.records import Row
 from rolellm.core.sanitize import label
 from rolellm.core.table import Interval
 from rolellm.core.text import format_count
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.summary import is_shown_fit
 from rolellm.judging.verdicts import compute_sign
-from rolellm.scoring.score_report import METRICS, ScoreReport
+from rolellm.scoring.score_report import LIKENESS, METRICS, ScoreReport
 from rolellm.scoring.settings import has_held_out_roles
 from rolellm.scoring.statistics.intervals import adjust_p_values, compare_pairs, take_new_roles
 from rolellm.scoring.style import StyleResult
@@ -174,10 +173,8 @@ class Evidence:
     @cached_property
     def topics(self) -> Mapping[str, str]:
         """What measures are about, in words: replies of one's own dialogues are compared with what was said."""
-        rows: list[Row] = []
-        for report in self.reports.values():
-            rows += report.rows[:1]
-        return {**TOPICS, "CUS": "likeness to what was said"} if any(row.dialogue for row in rows) else TOPICS
+        has_dialogues = any(report.has_dialogues for report in self.reports.values())
+        return {**TOPICS, "CUS": LIKENESS} if has_dialogues else TOPICS
 
     @cached_property
     def tests(self) -> list[PairTest]:

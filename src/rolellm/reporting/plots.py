@@ -18,7 +18,7 @@ from rolellm.core.table import ABSENT, PERCENT, Format, Interval, format_number
 from rolellm.judging.result import MEASURES, JudgingResult
 from rolellm.reporting.tables import roles_of
 from rolellm.reporting.templates import environment
-from rolellm.scoring.score_report import METRICS, ScoreReport
+from rolellm.scoring.score_report import LIKENESS, METRICS, ScoreReport
 
 #: A color a system, distinct for color-blind readers (after Okabe and Ito, darkened for white paper).
 SERIES = ("#0072b2", "#d55e00", "#008a64", "#aa4499", "#a97800", "#667085")
@@ -179,7 +179,10 @@ def plot_scores(reports: Mapping[str, ScoreReport], series: Mapping[str, int]) -
                 floors.append(position.low)
         if not any(scores.values()):
             continue
-        title = f"{metric}: {MEANINGS[metric]}"
+        meaning = MEANINGS[metric]
+        if any(report.has_dialogues for report in reports.values()):
+            meaning = LIKENESS
+        title = f"{metric}: {meaning}"
         measures.append(Measure(title, scores, max(floors) or None))
     title = "Rouge-L by system, 0 to 1, with 95 % intervals"
     return draw_dots(title, measures, series) if measures else None

@@ -34,6 +34,7 @@ _ROUGE: Final = (
     "the same answers against the instruction’s role-free target. SPE, role knowledge: answers to role-specific "
     "questions against theirs. avg: mean of the three."
 )
+_OWN_ROUGE: Final = "Rouge-L, 0 to 1. CUS, likeness to what was said: replies to turns of your own dialogues."
 _CONSISTENCY: Final = (
     "LC, length-controlled: the win rate if the answers were as long as the baseline’s, from a logistic model of the "
     "outcome on the difference in length, after AlpacaEval 2. It assumes that length affects only the judge, and "
@@ -257,7 +258,8 @@ class Section:
         """Say what the columns of the main table mean."""
         yield _INTERVALS
         if self.reports:
-            yield _ROUGE
+            has_dialogues = any(report.has_dialogues for report in self.reports.values())
+            yield _OWN_ROUGE if has_dialogues else _ROUGE
         if self.judged is None:
             return
         baseline = self.judged.baseline

@@ -130,7 +130,7 @@ class Run(Result, Generic[R]):
 
     @property
     def has_passed(self) -> bool:
-        """Whether the result has passed."""
+        """True if the result has passed."""
         return self._shown.has_passed
 
     @property
@@ -217,7 +217,7 @@ def _describe_contents(folder: Path, kind: str) -> str:
         if own_kind == kind:
             return ""
         return f"a run of {own_kind!r:.40}" if own_kind else f"another program's {MANIFEST}"
-    others = [name for name in names if not name.endswith(".lock")]
-    if JOURNAL in names or not others:
+    other_names = [name for name in names if not name.endswith(".lock")]
+    if JOURNAL in names or not other_names:
         return ""
-    return f"other files ({join_names(others, 5)})"
+    return f"other files ({join_names(other_names, 5)})"

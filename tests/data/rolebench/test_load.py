@@ -1,5 +1,6 @@
 """load_dataset("rolebench", …) as a notebook calls it."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import datasets
 import pytest
 from datasets import get_dataset_config_names, get_dataset_split_names, load_dataset
 from hypothesis import HealthCheck, given, settings
@@ -14,9 +16,10 @@ from hypothesis import strategies as st
 
 from rolellm.core.errors import ReleaseNotFoundError, SettingsError
 from rolellm.core.records import Row
+from rolellm.data.rolebench.register import register
 from rolellm.data.rolebench.release import Release, iter_rows
 from rolellm.data.rolebench.schema import CONFIGS, get_config
-from rolellm.data.rolebench.source import MissingFilesWarning
+from rolellm.data.rolebench.source import MissingFilesWarning, sample_folder
 
 COLUMNS = [
     *("id", "role", "language", "subset", "question", "references", "reference_types", "raw_reference", "rolegpt"),
@@ -137,6 +140,14 @@ def test_a_folder_of_that_name_does_not_get_in_the_way(write_release, tmp_path, 
 def test_config_and_split_names():
     assert get_dataset_config_names("rolebench") == list(CONFIGS)
     assert get_dataset_split_names("rolebench", "sample") == ["train", "test"]
+
+
+def test_a_builder_has_the_name_where_datasets_was_imported_first(monkeypatch):
+    original = inspect.unwrap(datasets.load_dataset_builder)
+    monkeypatch.setattr(datasets, "load_dataset_builder", original)
+    register()
+    builder = datasets.load_dataset_builder("rolebench", "instruction-generalization-zh", data_dir=str(sample_folder()))
+    assert builder.info.features.keys() >= {"role", "question", "references"}
 
 
 def test_partial_release_warns_and_names_each_missing_file(write_release):

@@ -29,7 +29,7 @@ from rolellm.core.records import Language, Logic, Lore, Profile, Turn
 from rolellm.core.text import format_count, join_names
 from rolellm.models.prompts.retrieval import find_exchanges
 
-#: The longest name of a role, in characters; our choice.
+#: The longest name of a role, in characters.
 MAX_NAME = 200
 LOGICS: tuple[Logic, ...] = get_args(Logic)
 _NARRATOR = "narrator"
