@@ -135,12 +135,12 @@ def test_columns_are_named_where_they_do_not_tell() -> None:
 )
 def test_a_bad_row_is_named_or_skipped(row: dict[str, Any], words: str) -> None:
     rows = [FORMS["messages"], row, {"messages": [USER, REPLY | {"content": "Nay."}], "tools": [], "image": None}]
-    with pytest.raises(DataError, match=f"data, row 2: .*{words}"):
+    with pytest.raises(DataError, match=f"train_dataset, row 2: .*{words}"):
         load(rows)
     own = load_own_rows(rows, DIALOGUES, skip_bad=True)
     assert len(list(own)) == 2
-    assert [str(problem).partition(":")[0] for problem in own.skipped] == ["data, row 2"]
-    with pytest.raises(DataError, match=r"all 1 rows are bad, the first: data, row 1"):
+    assert [str(problem).partition(":")[0] for problem in own.skipped] == ["train_dataset, row 2"]
+    with pytest.raises(DataError, match=r"all 1 rows are bad, the first: train_dataset, row 1"):
         load([row], skip_bad=True)
 
 
@@ -165,7 +165,7 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
         load("talks.jsonl")
     with pytest.raises(DataError, match="no rows in this folder"):
         load(tmp_path)
-    with pytest.raises(DataError, match="data has no rows"):
+    with pytest.raises(DataError, match="train_dataset has no rows"):
         load([])
     group = [{"name": name, "is_user": False, "mes": "Aye."} for name in ("Ahab", "Pip")]
     with pytest.raises(DataError, match="a group chat of Ahab, Pip"):

@@ -92,7 +92,7 @@ def test_replies_that_do_not_fit_are_left_out_and_counted() -> None:
     table = encode(rows, tokenizer, max_length=full - 1)
     assert (table.replies, table.long) == (6, 2)
     line = describe_dialogues(rows, table, full - 1)
-    assert line.startswith(f"data (messages): 2 dialogues, 6 replies; 2 over {full - 1} tokens")
+    assert line.startswith(f"train_dataset (messages): 2 dialogues, 6 replies; 2 over {full - 1} tokens")
     truncated, _ = encode(rows, tokenizer, max_length=full - 1, truncate_replies=True).split(0)
     assert (truncated.examples[0].replies, truncated.examples[0].length) == (4, full - 1)
     with pytest.raises(RecipeError, match=r"no reply fits training\.max_length \(8\)"):
@@ -121,9 +121,9 @@ def test_rows_that_the_template_refuses_are_named_or_skipped() -> None:
     tokenizer = make_tokenizer("bytes")
     tool = {"role": "tool", "content": "at six"}
     data = [{"messages": TURNS}, {"messages": [TURNS[1], tool, TURNS[2]]}]
-    with pytest.raises(RecipeError, match=r"data, row/2: .*cannot take the turns user, tool"):
+    with pytest.raises(RecipeError, match=r"train_dataset, row/2: .*cannot take the turns user, tool"):
         encode(load_own_rows(data, DIALOGUES), tokenizer)
     rows = load_own_rows(data, DIALOGUES, skip_bad=True)
     table = encode(rows, tokenizer)
     assert (len(table), len(rows.skipped)) == (1, 1)
-    assert "; 1 bad row skipped, the first: data, row/2: " in describe_dialogues(rows, table, 1024)
+    assert "; 1 bad row skipped, the first: train_dataset, row/2: " in describe_dialogues(rows, table, 1024)

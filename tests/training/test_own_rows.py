@@ -135,7 +135,7 @@ def test_what_a_template_takes_is_passed_to_it() -> None:
     ],
 )
 def test_what_the_template_would_ignore_is_refused(item: dict[str, Any], template: str, words: str) -> None:
-    with pytest.raises(RecipeError, match=f"data, row/1: .*{words}"):
+    with pytest.raises(RecipeError, match=f"train_dataset, row/1: .*{words}"):
         examples([item], template)
 
 
