@@ -107,6 +107,14 @@ def leaf_commands() -> Iterator[tuple[str, Any]]:
             yield name, command
 
 
+def test_a_new_option_takes_the_place_of_another() -> None:
+    visible = keys = 0
+    for _, command in leaf_commands():
+        shown = sum(item.param_type_name == "option" for item in command.params)
+        visible, keys = visible + shown, keys + shown + len(command.callback.advanced)
+    assert (visible <= 220, keys <= 330) == (True, True), (visible, keys)
+
+
 @pytest.mark.parametrize(("name", "command"), [pytest.param(*pair, id=pair[0]) for pair in leaf_commands()])
 def test_the_help_of_a_command_fits_a_screen_and_the_rest_is_in_help_all(
     name: str, command: Any, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from huggingface_hub import DatasetCard, HfApi, snapshot_download
+from huggingface_hub import DatasetCard, snapshot_download
 
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.training.recipe_files import load_recipe
@@ -87,24 +87,3 @@ def test_the_data_set_loads_with_stock_datasets_in_all_configs(shell: Run, hub: 
     again = shell("data", "push", "me/rolebench", "--data-dir", sample_folder())
     assert again.stdout.startswith("nothing to do: ")
     assert result["revision"] in again.stdout
-
-
-def test_the_data_card_names_its_home_and_no_place_of_this_machine(
-    shell: Run, hub: Any, write_release: Callable[..., Path], tmp_path: Path
-) -> None:
-    path = "rolebench-eng/instruction-generalization/general/test.jsonl"
-    release = write_release(**{path: '{"role": "Fox", "question": "Q?", "generated": ["A."]}\nbad\n'})
-    options = ("--data-dir", release, "--set", "skip_bad=true", "--license", "cc-by-4.0", "--config", "sample")
-    done = shell("data", "push", "me/rolebench", *options, "--config", "instruction-generalization-eng")
-    assert "README.md" in done.stdout
-    folder = read(hub, "me/rolebench", "dataset")
-    card = DatasetCard.load(folder / "README.md")
-    assert card.data.license == "cc-by-4.0"
-    assert "is published under `cc-by-4.0`" in card.text
-    assert 'load_dataset("me/rolebench", ' in card.text
-    assert {item["config_name"] for item in card.data.configs} == {"sample", "instruction-generalization-eng"}
-    (line, *_) = map(json.loads, (folder / "skipped.jsonl").read_text(encoding="utf-8").splitlines())
-    assert (line["file"], line["line"]) == (path, 2)
-    for file in folder.rglob("*"):
-        assert file.is_dir() or str(tmp_path).encode() not in file.read_bytes(), file.name
-    assert HfApi(endpoint=hub.endpoint).repo_info("me/rolebench", repo_type="dataset", token="local").private

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import threading
 import time
+from pathlib import Path
 
 import pytest
 
 from rolellm.core import progress
-from rolellm.core.progress import open_bar, track_progress
+from rolellm.core.progress import announce_imports, open_bar, track_progress
 
 LABEL = f"RoleGPT \x07\u202e{'x' * 200}"
 
@@ -37,3 +42,16 @@ def test_nothing_is_shown_of_what_is_quick_or_not_to_be_shown(
     with open_bar("hidden", 1, show=False) as bar:
         bar.update()
     assert capsys.readouterr().err == ""
+
+
+def test_a_slow_import_is_named_on_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "slow_package.py").write_text("import time; time.sleep(1.5)")
+    code = "from rolellm.core.progress import announce_imports; announce_imports(); import slow_package"
+    near, far = os.openpty()
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    subprocess.run([sys.executable, "-c", code], stderr=far, env=env, check=True)
+    os.close(far)
+    assert os.read(near, 1000).decode().split() == ["Loading", "slow_package", "…"]
+    os.close(near)
+    announce_imports()
+    assert "imports" not in {thread.name for thread in threading.enumerate()}, "nothing where there is no terminal"

@@ -114,26 +114,6 @@ def test_on_a_full_disk_nothing_is_torn_and_a_call_without_room_counts_in_full(
         assert (len(again), again.damaged, again.spent, again.unknown) == (0, 0, 0.0, 0.5)
 
 
-@pytest.mark.parametrize("lost", ["cut", "zeroed", "emptied", "removed"])
-def test_what_was_spent_survives_the_loss_of_the_journal(tmp_path: Path, lost: str) -> None:
-    for number in range(4):
-        with opened(tmp_path) as journal:
-            gone = 0.25 * (min(number, 1) if lost in ("cut", "zeroed") else number)
-            assert (journal.spent, journal.unknown, journal.missing) == pytest.approx((0.25 * number, 0.0, gone))
-            journal.record_sent(key_of(number), 1, "m", 0.5)
-            journal.reply(key_of(number), 1, raw_of(number), 0.25, {})
-        whole = journal.path.read_bytes()
-        start = whole[: whole.index(b'{"key":"' + key_of(number).encode())]
-        if lost == "removed":
-            journal.path.unlink()
-        else:
-            journal.path.write_bytes({"cut": start, "zeroed": start + b"\0" * 99, "emptied": b""}[lost])
-    with opened(tmp_path) as journal:
-        assert journal.spent == pytest.approx(1.0)
-    with opened(tmp_path) as journal:
-        assert (journal.spent, journal.missing) == (pytest.approx(1.0), 0.0), "told once"
-
-
 @pytest.mark.parametrize("end", ["reply", "lost"])
 def test_a_kill_between_a_record_and_the_note_of_what_was_spent_is_no_loss(tmp_path: Path, end: str) -> None:
     with opened(tmp_path) as journal:

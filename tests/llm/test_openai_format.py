@@ -209,13 +209,6 @@ def test_what_a_refusal_says(status: int, content: bytes, found: str) -> None:
     assert make_status_error(status, {}, content, str).reason == found
 
 
-@pytest.mark.parametrize("status", range(300, 600))
-def test_every_status_is_a_typed_failure(status: int) -> None:
-    error = make_status_error(status, {}, b"", str)
-    assert error.retry == (status in (408, 409, 424, 425, 429) or (status >= 500 and status != 501))
-    assert error.billed == (status in (408, 504, 524))
-
-
 def test_nothing_that_is_hidden_is_cut_in_half() -> None:
     body = ("x" * 290 + SECRET).encode()
     reason = make_status_error(500, {}, body, lambda text: hide(text, SECRET)).reason

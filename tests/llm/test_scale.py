@@ -16,8 +16,6 @@ from typing import Any
 
 import pytest
 
-from rolellm import load_rolebench
-from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Turn
 from rolellm.llm.journal import JOURNAL, SHARDS, Journal
 
@@ -240,59 +238,6 @@ def test_a_budget_holds_over_all_workers(cluster: str, tmp_path: Path, llm_serve
     done = finish(tmp_path, server.url, calls=100, price=price, budget=1.0, ray=cluster)
     assert "1 US dollars" in done["stopped"]
     assert 0 < server.counts.cost <= 1.0
-
-
-#: What each command writes, and what to ask of it; the rows of two roles, or sessions with them.
-ROLES = ("queen of hearts", "long john silver")
-ROWS = ("--config", "sample", "--role", ROLES[0], "--role", ROLES[1])
-FEW = ("--judge", "role-pair", "--limit", "2", "--set", "canaries=false")
-SHORT = ("--limit", "6", "--set", "system_template=short.txt", "--max-new-tokens", "8")
-LOCAL = ("generate", *ROWS, *SHORT, "--out", "out.jsonl")
-BY_COMMAND = {
-    "generate": ("out.jsonl", ("generate", "--llm", "llm.yaml", *ROWS, "--out", "out.jsonl")),
-    "generate-backend-local": ("out.jsonl", (*LOCAL, "--llm", "local.yaml")),
-    "converse": (
-        "run/sessions.jsonl",
-        ("check", "converse", *ROLES, "--llm", "llm.yaml", "--out", "run", "--script", "talk.txt"),
-    ),
-    "judge": (
-        "run/judgements.jsonl",
-        ("judge", "a.jsonl", "b.jsonl", *ROWS, "--llm", "llm.yaml", "--out", "run", *FEW),
-    ),
-}
-
-
-@pytest.mark.slow
-@pytest.mark.timeout(600)
-@pytest.mark.parametrize("name", BY_COMMAND)
-def test_a_command_says_the_same_with_workers(
-    name: str, cluster: str, tmp_path: Path, llm_server: Callable[..., Any], tiny_model: Path
-) -> None:
-    written, words = BY_COMMAND[name]
-    server, found = llm_server(), {}
-    for place, more in (("alone", ""), ("together", f"\nray: '{cluster}'\nworkers: 2")):
-        server.reset()
-        folder = tmp_path / place
-        folder.mkdir()
-        (folder / "tiny").symlink_to(tiny_model)
-        (folder / "short.txt").write_text("Speak as {role} would.")
-        (folder / "talk.txt").write_text("Who are you?\nAnd what do you do?")
-        (folder / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local}}]{more}")
-        (folder / "local.yaml").write_text(f"endpoints: [{{backend: local, model: tiny, device: cpu}}]{more}")
-        for system in "ab":
-            lines = (
-                {"id": row["id"], "prediction": f"{system}: {row['question']}"}
-                for row in load_rolebench("sample", "test")
-            )
-            write_jsonl(folder / f"{system}.jsonl", lines)
-        command = [sys.executable, "-m", "rolellm", *words, "--json"]
-        done = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=300, check=False)
-        assert done.returncode == 0, done.stderr
-        told = json.loads(done.stdout)
-        for clocked in ("seconds", "tokens_per_second"):
-            told.pop(clocked, None)
-        found[place] = told, (folder / written).read_bytes()
-    assert found["alone"] == found["together"]
 
 
 def filled(folder: Path, keys: range) -> Path:

@@ -20,7 +20,7 @@ from rolellm.scoring.predictions import Predictions
 from rolellm.scoring.published import PUBLISHED, content_hash
 from rolellm.scoring.score import score_rows
 
-from .conftest import PAYLOADS, parse
+from .conftest import PAYLOADS, make_values, parse, read_reports
 from .judged_run import (
     MODELS,
     draw_judgements,
@@ -223,16 +223,6 @@ def test_lists_alone_without_a_baseline(tmp_path: Path) -> None:
     assert "Canaries do not answer" not in squeeze(page.text)
 
 
-def test_judges_who_always_tie(tmp_path: Path) -> None:
-    comparison = make_comparison(make_rows(each=1), canaries=False)
-    drawn = [one for one in draw_judgements(comparison, ["one"]) if one.design == "listwise"]
-    middle = (len(comparison.systems) + 1) / 2
-    ties = [replace(one, ranks=(middle,) * len(one.order), unscored=None) for one in drawn]
-    run = write_run(tmp_path / "ties", comparison, ties)
-    # Pictures in which all are even, too.
-    assert render_page(build_report(collect_sources([str(run)]), FAST).content)
-
-
 @pytest.mark.parametrize("payload", PAYLOADS[:8])
 def test_text_is_only_text(payload: str, tmp_path: Path) -> None:
     rows = make_rows(("Ada Fenn", f"R{payload}"), 1)
@@ -261,27 +251,32 @@ def test_text_is_only_text(payload: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "error", "words"),
+    ("sources", "options", "error", "words"),
     [
-        pytest.param([], SettingsError, "nothing to report", id="nothing"),
-        pytest.param(["unfinished"], DataError, "not finished", id="unfinished"),
-        pytest.param(["run", "./run"], SettingsError, "given twice", id="twice"),
+        pytest.param([], {}, SettingsError, "nothing to report", id="nothing"),
+        pytest.param(["unfinished"], {}, DataError, "not finished", id="unfinished"),
+        pytest.param(["run", "./run"], {}, SettingsError, "given twice", id="twice"),
+        pytest.param(["run"], {"config": "sample"}, SettingsError, "names its own config", id="config-of-a-run"),
+        pytest.param(7, {}, SettingsError, "cannot report a int", id="number"),
+        pytest.param([], {"protocoll": "paper"}, SettingsError, "did you mean protocol", id="near-name"),
     ],
 )
 def test_what_cannot_be_reported(
-    given: list[str], error: type[Exception], words: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    sources: Any, options: Any, error: Any, words: str, run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     shutil.copytree(run, "run")
     shutil.copytree(run, "unfinished")
     Path("unfinished/result.json").unlink()
     with pytest.raises(error, match=words):
-        build_report(collect_sources(given), FAST)
+        report(sources, "page.html", **options)
 
 
-def test_a_config_is_not_taken_where_it_would_be_ignored(run: Path) -> None:
-    with pytest.raises(SettingsError, match="names its own config"):
-        build_report(collect_sources([str(run)]), replace(FAST, config="sample"))
+def test_scores_that_do_not_compare_are_refused() -> None:
+    values = make_values()
+    values["tuned"]["protocol"] = "paper"
+    with pytest.raises(SettingsError, match="do not compare: protocol is paper, rouge-score"):
+        build_report(collect_sources([read_reports(values)]))
 
 
 def test_results_in_memory_are_reported_like_folders(run: Path, tmp_path: Path) -> None:
@@ -297,13 +292,6 @@ def test_results_in_memory_are_reported_like_folders(run: Path, tmp_path: Path) 
     assert made.page == tmp_path / "page.html" and made.page.is_file() and made.files
     assert [part.judged is not None for part in made.content.parts] == [True, False]
     assert made.to_dict()["parts"][1]["systems"] == ["mine"]
-
-
-def test_what_is_no_result_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="cannot report a int"):
-        report(7, tmp_path / "page.html")
-    with pytest.raises(SettingsError, match="did you mean protocol"):
-        report([], tmp_path / "page.html", protocoll="paper")
 
 
 def test_the_answer_is_first_with_a_reply_that_fails(run: Path) -> None:

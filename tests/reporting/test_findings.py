@@ -13,7 +13,6 @@ from rolellm.judging.settings import JudgingSettings
 from rolellm.reporting.build import answer_judging, answer_scoring
 from rolellm.reporting.findings import Evidence
 from rolellm.reporting.page import PageContent
-from rolellm.reporting.section import Section
 from rolellm.scoring.score_report import ScoreReport
 
 from ..judge_runs import Simulator, summarize
@@ -97,13 +96,6 @@ def judge_systems(strengths: dict[str, float], questions: int = 40, certificate:
     made = Simulator({**strengths, "null": -4.0}, canaries=("null",), questions=questions)
     judges = [{"name": "judge", "prompts": {"pairwise": {}}, "certificate": certificate}]
     return JudgingResult.from_dict(summarize(made.comparison(), made.pairs(), judges, JudgingSettings()))
-
-
-def test_scores_that_do_not_compare_make_no_claim() -> None:
-    reports = make_scores([5.0], "instruction-generalization-english")
-    before = reports["before"]
-    odd = reports | {"before": replace(before, options=replace(before.options, protocol="paper"))}
-    assert Section("", reports).evidence.tests != [] == Section("", odd).evidence.tests
 
 
 def test_the_table_of_eval_has_the_intervals_for_new_roles() -> None:

@@ -63,15 +63,6 @@ def test_by_role_names_each_role_once_and_each_system_under_it(reports: Reports)
     assert shown.count("孙悟空") == 1 and shown.count("RoleGPT (released baseline)") == 3
 
 
-def test_the_recipe_goes_with_the_numbers(values: Values, reports: Reports) -> None:
-    assert system_table(reports).to_markdown().endswith("\n\nprotocol rouge-score, config sample, split test\n")
-    values["tuned"]["protocol"] = "paper"
-    reports = read_reports(values)
-    roles = role_table(reports) or pytest.fail("no roles")
-    for shown in (system_table(reports).to_markdown(), show_in_terminal(system_table(reports)), roles.to_html()):
-        assert "Not comparable: the lines differ in protocol: rouge-score, paper." in " ".join(shown.split())
-
-
 def test_what_one_system_lacks_and_another_has_is_not_called_absent() -> None:
     rows = rolellm.load_rolebench("sample", "test")
     report = rolellm.score([{"id": row["id"], "prediction": row["question"]} for row in rows], rows)

@@ -235,4 +235,4 @@ class Resuming(RuleBasedStateMachine):
 
 
 TestResuming = Resuming.TestCase
-TestResuming.settings = settings(max_examples=25, stateful_step_count=15)
+TestResuming.settings = settings(max_examples=15, stateful_step_count=15)

@@ -21,6 +21,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.main import get_group
 
 from rolellm.core.errors import RoleLLMError, SettingsError, StoppedShortError
+from rolellm.core.progress import announce_imports
 from rolellm.core.starting import restore_interrupt
 from rolellm.version import __version__
 
@@ -164,6 +165,7 @@ def main() -> None:
     try:
         restore_interrupt()
         _prepare_messages()
+        announce_imports()
         app()
     except (KeyboardInterrupt, SystemExit) as stop:
         # Typer ends with this code on Ctrl-C, and without a word.

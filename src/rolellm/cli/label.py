@@ -23,7 +23,7 @@ RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `r
 
 @dataclass(frozen=True, repr=False)
 class LabelResult(Result):
-    """How far a person's labels are.
+    """Progress of a person's labels.
 
     Attributes:
         annotator: Who labels.

@@ -132,7 +132,7 @@ def _present(result: Result, as_json: bool) -> None:
 
 
 def _returns_result(signature: inspect.Signature) -> bool:
-    """Whether a command returns a `Result`, or one or nothing."""
+    """Tell whether a command returns a `Result`, or one or nothing."""
     returned = strip_hint(signature.return_annotation)
     returned = get_origin(returned) or returned
     return isinstance(returned, type) and issubclass(returned, Result)
@@ -142,7 +142,7 @@ def _returns_result(signature: inspect.Signature) -> bool:
 _INVOCATION = inspect.Parameter("invocation", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 _AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
 _Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set any option by name, such as seed=7.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set any option by name; --help-all lists more.")
 ]
 _OVERRIDES = inspect.Parameter("overrides", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Overrides)
 
@@ -164,7 +164,7 @@ class _SettingsField(NamedTuple):
 
     @property
     def extra(self) -> Mapping[str, Any]:
-        """What the field says of its option."""
+        """Extras of the field for its option."""
         return _get_extra(self.info)
 
     @property

@@ -11,15 +11,13 @@ import typer
 from rolellm.cli.llm_options import make_llm, run_or_estimate, stop_if_dry
 from rolellm.cli.options import with_options
 from rolellm.cli.output import build_next_line
-from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.errors import SettingsError
 from rolellm.core.foreign import read_text
 from rolellm.core.records import Language
 from rolellm.core.result import Result
 from rolellm.core.settings import Advanced
 from rolellm.llm.llm import CallOptions, ModelOptions
 from rolellm.making.settings import BuildSettings, SplitRule
-
-_DIGITS = 10
 
 app = typer.Typer(name="role", help=__doc__, no_args_is_help=True)
 
@@ -32,7 +30,7 @@ def run_role_parse(
     out: Path,
     model_options: ModelOptions,
     call_options: CallOptions,
-    alias: list[str] | None = None,
+    aliases: Annotated[list[str] | None, typer.Option("--alias")] = None,
     format: Literal["play", "screenplay", "transcript", "novel", "subtitles", "table"] | None = None,
     language: Advanced[Language | None] = None,
     encoding: Advanced[str | None] = None,
@@ -46,7 +44,7 @@ def run_role_parse(
         script: A play, screenplay, transcript, novel, .srt, .vtt, .csv or .jsonl.
         role: The role's name.
         out: JSON Lines file for the turns.
-        alias: Another name of the role in the script; may be repeated.
+        aliases: Another name of the role in the script; may be repeated.
         format: Detected by default.
         language: Detected by default.
         encoding: Text encoding, such as gb18030; detected by default.
@@ -58,7 +56,7 @@ def run_role_parse(
 
     _check_script_out(out, script)
     llm = make_llm(model_options, call_options) if model_options.is_named or call_options.dry_run else None
-    names = clean_names(role, alias or [])
+    names = clean_names(role, aliases or [])
     reading = read_script(
         script, names, format=format, language=language, encoding=encoding, columns=_parse_columns(columns)
     )
@@ -94,15 +92,6 @@ def _parse_columns(text: str | None) -> dict[str, str]:
     return columns
 
 
-def _parse_number(text: str) -> int:
-    value = str(text).strip().lower()
-    if value == "none":
-        return 0
-    if not value.isdecimal() or len(value) >= _DIGITS:
-        raise typer.BadParameter("must be a number from 0 to 20, or none")
-    return int(value)
-
-
 @app.command("build")
 @with_options
 def run_role_build(
@@ -114,8 +103,7 @@ def run_role_build(
     out: Path | None = None,
     language: Advanced[Language | None] = None,
     script: Advanced[str | None] = None,
-    alias: list[str] | None = None,
-    catchphrases: Annotated[int, typer.Option(metavar="N|none", parser=_parse_number)] = 3,
+    aliases: Annotated[list[str] | None, typer.Option("--alias")] = None,
     description: Path | None = None,
     overwrite: bool = False,
 ) -> Result:
@@ -127,8 +115,7 @@ def run_role_build(
         out: Folder for the character; defaults to its own, which a card has next to it.
         language: Detected by default.
         script: Title of the script.
-        alias: Another name of the role, to keep out of the description; may be repeated.
-        catchphrases: Maximum catchphrases.
+        aliases: Another name of the role, to keep out of the description; may be repeated.
         description: A text file with your own description, in the second person.
         overwrite: Replace the character in --out.
     """
@@ -139,7 +126,7 @@ def run_role_build(
 
     if out is not None and out.is_file():
         raise SettingsError(f"--out {out} is a file; a character is a folder")
-    names, home = tuple(alias or ()), None
+    names, home = tuple(aliases or ()), None
     if source.is_dir() or is_card(source):
         if role is not None or language is not None:
             raise SettingsError(f"role and language come from {source}; leave them out")
@@ -156,7 +143,8 @@ def run_role_build(
         if role and out and not script:
             script = find_title(out, source, role)
         start = start_sheet(source, role or "", language=language, aliases=names, script=script)
-    settings = replace(settings, catchphrases=catchphrases, description=_read(description))
+    if description is not None:
+        settings = replace(settings, description=read_text(description))
     step = BuildProfile(start, settings, out or home)
     llm = make_llm(model_options, call_options, required=step.needs_model)
     stop_if_dry(step, llm)
@@ -165,22 +153,13 @@ def run_role_build(
     return BuiltCharacter.from_run(run, next_line)
 
 
-def _read(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        return read_text(path)
-    except DataError as error:
-        raise SettingsError(f"--description {path} cannot be read ({error}); give a text file in UTF-8") from error
-
-
 @app.command("card")
 @with_options
 def run_role_card(
     source: Annotated[Path, typer.Argument(metavar="PROFILE|CARD")],
     out: Path | None = None,
     language: Advanced[Language | None] = None,
-    name: Advanced[str | None] = None,
+    role: Advanced[str | None] = None,
     image: Advanced[Path | None] = None,
     overwrite: bool = False,
 ) -> Result:
@@ -193,7 +172,7 @@ def run_role_card(
         source: A character's folder, or a card: JSON, CHARX, or PNG with a card in it.
         out: A folder to import the card into; or the card to write: .json, .png or .charx.
         language: Language of an imported card; detected by default.
-        name: Role name to use instead of the imported card's.
+        role: Role name to use instead of the imported card's.
         image: PNG to put the card into; defaults to the imported one, or a plain one.
         overwrite: Replace what is at --out.
     """
@@ -203,7 +182,7 @@ def run_role_card(
     if out is None:
         return Character.load(source)
     if source.is_file() and (out.is_dir() or not out.suffix):
-        return import_card(source, out, role=name, language=language, overwrite=overwrite)
+        return import_card(source, out, role=role, language=language, overwrite=overwrite)
     return export_card(source, out, picture=image, overwrite=overwrite)
 
 

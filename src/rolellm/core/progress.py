@@ -1,11 +1,14 @@
 """Progress of long work on standard error, by tqdm: a bar on a terminal, elsewhere a plain line every few seconds.
 
-Work that takes under two seconds shows nothing, in a file under ten.
+Work that takes under two seconds shows nothing, in a file under ten. On a terminal, an import that takes over a second
+is named while it lasts.
 """
 
 from __future__ import annotations
 
 import sys
+import threading
+import time
 from collections.abc import Iterable, Iterator, Sized
 from typing import Any, TypeVar
 
@@ -59,3 +62,39 @@ def track_progress(items: Iterable[_Item], label: str, unit: str = "it") -> Iter
         for item in items:
             yield item
             bar.update()
+
+
+# Seconds between two looks, until an import is named, and until nothing more is expected.
+_LOOK, _SLOW_IMPORT, _QUIET = 0.2, 1.0, 60.0
+
+
+def announce_imports() -> None:
+    """Name packages whose import takes over a second, each once, on a terminal; nothing elsewhere."""
+    if sys.stderr.isatty():
+        threading.Thread(target=_watch_imports, name="imports", daemon=True).start()
+
+
+def _watch_imports() -> None:
+    announced: set[str] = set()
+    package, since = find_importing(), time.monotonic()
+    while True:
+        time.sleep(_LOOK)
+        current, now = find_importing(), time.monotonic()
+        if current != package:
+            package, since = current, now
+        elif package is None and now - since > _QUIET:
+            return
+        elif package is not None and package not in announced and now - since > _SLOW_IMPORT:
+            announced.add(package)
+            sys.stderr.write(f"Loading {package} …\n")
+
+
+def find_importing() -> str | None:
+    """Find the package that is being imported, the outermost that is not ours; ``None`` where none is."""
+    for name, module in list(sys.modules.items()):
+        # Python's own mark of a module whose code still runs.
+        if getattr(getattr(module, "__spec__", None), "_initializing", False):
+            package = name.partition(".")[0]
+            if package != __name__.partition(".")[0]:
+                return package
+    return None

@@ -193,5 +193,5 @@ class Profile:
         return hash_json([self.role, self.full_description, self.background, turns, lore])
 
     def owns(self, turn: Turn) -> bool:
-        """Whether a turn is the role's own."""
+        """Tell whether a turn is the role's own."""
         return turn.kind == "speech" and turn.speaker == self.role

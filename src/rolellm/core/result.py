@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class Result:
-    """What a stage found: tables, sentences, and the command lines that continue.
+    """Findings of a stage: tables, sentences, and the command lines that continue.
 
     A subclass is a frozen dataclass. JSON, the text in a terminal and the HTML in a notebook follow from its fields and
     from these methods; a command prints whatever `Result` it returns, and where its `page` is if it has one.
@@ -41,7 +41,7 @@ class Result:
 
     @property
     def has_passed(self) -> bool:
-        """Whether what was asked for was done and holds; where not, the command's exit code is 1."""
+        """True if what was asked for was done and holds; where not, the command's exit code is 1."""
         return True
 
     def to_dict(self) -> dict[str, Any]:

@@ -326,12 +326,12 @@ def suggest_keywords(*classes: type) -> Callable[[Callable[_P, _R]], Callable[_P
 
 
 def _check_keyword(name: str, parameters: Iterable[str], classes: Iterable[type]) -> None:
-    known = list(parameters)
+    keywords = list(parameters)
     for cls in classes:
         # The fields of sections go by their own names.
-        known += [key.rpartition(".")[2] for key in list_keys(cls)]
-    if name not in known:
-        raise SettingsError(f"unknown keyword {name}{describe_alternatives(name, known)}")
+        keywords += [key.rpartition(".")[2] for key in list_keys(cls)]
+    if name not in keywords:
+        raise SettingsError(f"unknown keyword {name}{describe_alternatives(name, keywords)}")
 
 
 def _get_last_part(key: str) -> str:
@@ -355,7 +355,7 @@ _adapter: Callable[[Any], TypeAdapter[Any]] = functools.cache(TypeAdapter)
 
 
 def is_advanced(hint: Any) -> bool:
-    """Whether a field is `Advanced`."""
+    """Tell whether a field is `Advanced`."""
     return get_origin(hint) is Annotated and _ADVANCED in get_args(hint)
 
 
@@ -456,8 +456,8 @@ class _Loader(yaml.SafeLoader):
 
 
 for _first, _pairs in yaml.SafeLoader.yaml_implicit_resolvers.items():
-    _kept = [pair for pair in _pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
-    _Loader.yaml_implicit_resolvers[_first] = _kept
+    _pairs_without_dates = [pair for pair in _pairs if pair[0] != "tag:yaml.org,2002:timestamp"]
+    _Loader.yaml_implicit_resolvers[_first] = _pairs_without_dates
 _Loader.add_implicit_resolver(
     "tag:yaml.org,2002:float", re.compile(r"[-+]?\d+(?:\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
 )

@@ -21,7 +21,7 @@ from rolellm.core.folders import name_call, use_working_folder
 from rolellm.core.jsonl import read_json, read_jsonl
 from rolellm.core.locks import lock_folder
 from rolellm.core.records import Profile, Row
-from rolellm.core.settings import dump, read, settings, suggest_keywords
+from rolellm.core.settings import Advanced, Field, dump, read, settings, suggest_keywords
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import resolve_config
 from rolellm.journeys.evaluation import EvalResult, EvalSettings, evaluate
@@ -51,6 +51,9 @@ class ImproveSettings(EvalSettings):
         recipe: rocit-grpo (rewards), rocit-dpo (pairs of replies), or a YAML file that extends one.
     """
 
+    config: Advanced[str | None] = None
+    data_dir: Advanced[Path | None] = None
+    limit: Advanced[int | None] = Field(default=None, ge=1)
     recipe: str = "rocit-grpo"
 
 

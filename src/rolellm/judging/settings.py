@@ -39,7 +39,7 @@ class JudgingSettings:
     limit: int | None = Field(None, ge=1)
     roles: tuple[str, ...] | None = Field(None, json_schema_extra={"flag": "role"})
     subset: Advanced[Literal["general", "role_specific"] | None] = None
-    data_dir: Advanced[Path | None] = None
+    data_dir: Path | None = None
     canaries: Advanced[bool] = True
     max_unscored: Advanced[float] = Field(0.01, ge=0, le=1)
     seed: Advanced[int] = Field(default=0, ge=0)

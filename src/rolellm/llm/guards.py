@@ -43,7 +43,7 @@ class GuardSettings(LLMSettings):
 
 @settings
 class GuardFormat:
-    """How a family of guard models is asked, and how its words are read.
+    """Prompt of a family of guard models, and the reading of its words.
 
     Attributes:
         names: Pattern of the models' names.
@@ -116,7 +116,7 @@ class Guard:
 
     @cached_property
     def name(self) -> str:
-        """What its figures are listed under."""
+        """Name under which its figures are listed."""
         return (self.llm.settings.endpoints or self.llm.models)[0].name
 
     @cached_property

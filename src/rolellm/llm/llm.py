@@ -42,7 +42,7 @@ class ModelOptions:
 
     @property
     def is_named(self) -> bool:
-        """Whether a model is named."""
+        """True if a model is named."""
         return bool(self.llm or self.model)
 
 
@@ -231,7 +231,7 @@ class LLM:
 
     @property
     def is_named(self) -> bool:
-        """Whether there is a model to ask."""
+        """True if there is a model to ask."""
         return bool(self.settings.endpoints or self.__dict__.get("models"))
 
     @functools.cached_property

@@ -372,7 +372,7 @@ def accept_speech(_: Request, reply: Reply) -> str:
 
 @settings
 class Limits:
-    """How requests are sent, and what they may cost.
+    """Limits and ways of sending requests.
 
     Attributes:
         max_attempts: Maximum attempts per request, after a fault or after a reply that was not taken.

@@ -33,6 +33,7 @@ from rolellm.characters.scripts.turns import write_turns
 from rolellm.characters.settings import PromptSettings
 from rolellm.core.errors import EndpointError, ModelError, RoleLLMWarning, SettingsError
 from rolellm.core.records import Turn
+from rolellm.core.sanitize import label
 from rolellm.core.settings import read, suggest_keywords
 from rolellm.core.text import format_count, replace_surrogates
 from rolellm.llm.llm import LLM
@@ -54,6 +55,8 @@ from rolellm.models.prompts.encode import limit_prompt
 from rolellm.models.prompts.render import OPENING, load_system_template
 from rolellm.playing.settings import PlaySettings
 
+#: Columns of a name or a message where a player or a talk shows itself.
+_WIDTH = 80
 #: The share of the context that lore may fill: SillyTavern's default.
 _SHARE = 4
 #: Maximum characters of a talk's end that are searched for lore's keys: more than most contexts hold.
@@ -130,6 +133,10 @@ class RolePlayer:
         template = self.settings.system_template
         self._prompts = RolePrompts(part.sheet, PromptSettings(max_prompt_tokens=None, system_template=template))
         self._template = load_system_template(part.sheet.language, template)
+
+    def __repr__(self) -> str:
+        ways = "reply(…) answers one question, chat() begins a talk"
+        return f"<RolePlayer {label(self.role, _WIDTH)}: {label(self.model.name, _WIDTH)}; {ways}>"
 
     def with_role(self, character: Any) -> RolePlayer:
         """The same model with another role.
@@ -470,6 +477,13 @@ class Chat:
         self.is_answered = False
         self._repeat = 0
         self._saved = set[Path]()
+
+    def __repr__(self) -> str:
+        lines = [f"<Chat with {label(self.player.role, _WIDTH)}: {format_count(len(self.turns), 'turn')}>"]
+        for turn in self.turns[-2:]:
+            speaker = "You" if turn.role == "user" else self.player.role
+            lines.append(f"{label(speaker, _WIDTH)}: {label(turn.content, _WIDTH)}")
+        return "\n".join(lines)
 
     @overload
     def say(self, text: str, *, stream: Literal[False] = False) -> str: ...

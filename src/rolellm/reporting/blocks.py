@@ -13,7 +13,7 @@ from typing import Any, Final
 from rolellm.checks.character_tests import SIGNED, TestsResult
 from rolellm.checks.drift import DriftResult
 from rolellm.checks.safety import MEASURES, SafetyResult, pair_replies
-from rolellm.core.table import Table, TableRow
+from rolellm.core.table import Table
 from rolellm.runs import Run
 
 #: Replies that became worse, by measure, that a page shows.
@@ -135,10 +135,10 @@ def lay_out_safety(result: SafetyResult, title: str, number: int = 1) -> Block:
     )
     cards = list(_list_lapses(result))
     lapses = Block(f"Replies that became worse ({len(cards)} shown; replies.jsonl has all)", cards=cards)
-    tables = [replace(table, title=f"{table.title}: {title}") for table in result.tables()]
-    heading = "Safety before and after tuning"
-    blocks = [lapses] if cards else []
-    return Block(heading, f"safety-{number}", notes=[note], tables=tables, blocks=blocks, is_folded=False)
+    (table,) = result.tables()
+    named_table = replace(table, title=f"{table.title}: {title}")
+    block = Block(table.title, f"safety-{number}", notes=[note], tables=[named_table], is_folded=False)
+    return replace(block, blocks=[lapses]) if cards else block
 
 
 def _list_lapses(result: SafetyResult) -> Iterator[Card]:
@@ -161,48 +161,18 @@ def _list_lapses(result: SafetyResult) -> Iterator[Card]:
         yield from list(by_prompt.values())[:_EXAMPLES]
 
 
-#: Counts of a role that was made from a script, and what a table calls them.
-_MADE: Final = {
-    "format": "script read as",
-    "turns": "turns found",
-    "own_lines": "the role's own lines",
-    "candidates": "question pairs made",
-    "kept": "kept",
-    "dropped": "dropped",
-    "replies": "replies to general instructions",
-    "asked_again": "asked again",
-    "rows": "rows in the data set",
-    "calls": "calls",
-}
-
-
 def lay_out_made(made: Mapping[str, Any]) -> Block:
     """Lay out roles that were made from scripts, as `rolellm.demo.making.make_roles` returns them."""
     note = (
         "Every pair has a receipt, including those that a filter dropped. Shown are the first of each type that was "
         "kept, and one that was dropped, each with the lines of its source that share the most words with it."
     )
-    blocks = [Block(role["role"], cards=_describe_pairs(role)) for role in made["roles"] if role["pairs"]]
-    table = build_made_table(made)
-    return Block("Made from a script", "made", sentences=[made["by"]], tables=[table], notes=[note], blocks=blocks)
-
-
-def build_made_table(made: Mapping[str, Any]) -> Table:
-    """Build a table of the counts of roles that were made from scripts, a column a role."""
-    rows = []
-    for key, name in _MADE.items():
-        cells = [_format_count(role[key]) for role in made["roles"]]
-        rows.append(TableRow((name,), tuple(cells)))
-    heads = tuple(role["role"] for role in made["roles"])
-    return Table("Made from a script", ("",), heads, tuple(rows), left=heads)
-
-
-def _format_count(value: Any) -> str:
-    """Format a count; of several, those that are not 0, each with its name."""
-    if not isinstance(value, Mapping):
-        return f"{value:,}" if isinstance(value, int) else str(value)
-    clauses = [f"{count:,} {name.replace('_', ' ')}" for name, count in value.items() if count]
-    return ", ".join(clauses) or "none"
+    blocks = []
+    for role in made["roles"]:
+        counts = "{candidates:,} question pairs made, {kept:,} kept, {replies:,} styled replies".format(**role)
+        cards = _describe_pairs(role)
+        blocks.append(Block(role["role"], sentences=[counts], cards=cards))
+    return Block("Made from a script", "made", sentences=[made["by"]], notes=[note], blocks=blocks)
 
 
 def _describe_pairs(role: Mapping[str, Any]) -> list[Card]:
@@ -211,13 +181,15 @@ def _describe_pairs(role: Mapping[str, Any]) -> list[Card]:
         status = "Kept" if pair["by"] is None else f"Dropped: {pair['by']}"
         source = pair["source"]
         if pair["start"] >= 0:
-            source += f", characters {pair['start']:,}–{pair['end']:,}"
-        lines = [f"{number or ''} {line}".strip() for number, line in pair["lines"]]
+            source = "{source}, characters {start:,}–{end:,}".format(**pair)
+        lines = [f"{number}  {line}" if number else line for number, line in pair["lines"]]
         facts = [("Confidence", pair["confidence"])]
         if pair["reason"] is not None:
             facts.append(("Why", pair["reason"]))
-        facts.append(("Receipt", f"prompt {pair['prompt'][:16]}, model {pair['model']}"))
+        prompt = pair["prompt"][:16]
+        facts.append(("Receipt", f"prompt {prompt}, model {pair['model']}"))
         title = f"{status} · {pair['type'].replace('_', '-')}"
-        texts = [("", pair["answer"]), (f"Made from {source}", "\n".join(lines))]
+        origin = (f"Made from {source}", "\n".join(lines))
+        texts = [("", pair["answer"]), origin]
         cards.append(Card(title, pair["question"], texts, role["language"], facts))
     return cards

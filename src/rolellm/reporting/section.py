@@ -16,7 +16,6 @@ from rolellm.reporting.blocks import Block, Card
 from rolellm.reporting.findings import Evidence
 from rolellm.reporting.tables import (
     describe_recipe,
-    find_disagreements,
     judged_tables,
     role_table,
     roles_of,
@@ -35,6 +34,7 @@ _ROUGE: Final = (
     "the same answers against the instruction’s role-free target. SPE, role knowledge: answers to role-specific "
     "questions against theirs. avg: mean of the three."
 )
+_OWN_ROUGE: Final = "Rouge-L, 0 to 1. CUS, likeness to what was said: replies to turns of your own dialogues."
 _CONSISTENCY: Final = (
     "LC, length-controlled: the win rate if the answers were as long as the baseline’s, from a logistic model of the "
     "outcome on the difference in length, after AlpacaEval 2. It assumes that length affects only the judge, and "
@@ -105,14 +105,9 @@ class Section:
         return self.judged.config if self.judged else None
 
     @property
-    def disagreements(self) -> dict[str, tuple[str, ...]]:
-        """Options in which the reports differ and must not, for their numbers to compare."""
-        return find_disagreements(self.reports)
-
-    @property
     def published(self) -> PublishedTable | None:
-        """The paper's table where its rows may be shown with ours: the same rows, and the same protocol throughout."""
-        if self.released is None or self.options is None or self.disagreements:
+        """The paper's table where its rows may be shown with ours: the same rows, and the same protocol."""
+        if self.released is None or self.options is None:
             return None
         return self.released if self.options.protocol == self.released.protocol else None
 
@@ -128,7 +123,7 @@ class Section:
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What its findings rest on: all systems but canaries, baselines last; no scores that do not compare."""
+        """What its findings rest on: all systems but canaries, baselines last."""
         scored: dict[str, ScoreReport] = {}
         baselines: dict[str, ScoreReport] = {}
         for name, report in self.reports.items():
@@ -140,7 +135,7 @@ class Section:
         names = {*baselines}
         if self.judged and self.judged.baseline:
             names.add(self.judged.baseline)
-        return Evidence({} if self.disagreements else scored | baselines, self.judged, baselines=sorted(names))
+        return Evidence(scored | baselines, self.judged, baselines=sorted(names))
 
     def describe(self) -> list[str]:
         """Say whether the judges' figures stand, and what was found about all but canaries."""
@@ -149,7 +144,8 @@ class Section:
     def to_dict(self) -> dict[str, Any]:
         """Return what the section reports on, as one JSON object."""
         systems = dict.fromkeys([*self.series, *self.reports])
-        described: dict[str, Any] = {"title": self.title, "config": self.config, "systems": list(systems)}
+        described: dict[str, Any] = {"title": self.title, "config": self.config}
+        described["systems"] = list(systems)
         described["protocol"] = self.options and self.options.protocol
         described["published"] = self.published is not None
         described["valid"] = self.judged and self.judged.valid
@@ -159,41 +155,49 @@ class Section:
     @cached_property
     def tables(self) -> dict[str, Table]:
         """Every table that has a line, by a name fit for a file."""
-        tables: dict[str, Table | None] = {"scores": self.table, "roles-rouge": role_table(self.reports)}
-        tables |= judged_tables(self.judged) if self.judged else {}
+        tables: dict[str, Table | None] = {"scores": self.table}
+        tables["roles-rouge"] = role_table(self.reports)
+        if self.judged:
+            tables |= judged_tables(self.judged)
         return {name: table for name, table in tables.items() if table is not None}
 
     def name_recipe(self, table: Table) -> Table:
         """Return a table with the recipe behind its numbers under it: alone in a file, nothing else says it."""
         recipe = describe_recipe(self.reports)
-        facts = [*filter(None, [recipe]), *self._list_judging()]
         more = table.note.removeprefix(recipe).removeprefix(". ")
-        sentences = filter(None, [", ".join(facts), more])
-        return replace(table, note=". ".join(sentences))
+        sentences = [", ".join(self._list_facts()), more]
+        return replace(table, note=". ".join(filter(None, sentences)))
 
-    def _list_judging(self) -> Iterator[str]:
-        """List what judges' figures depend on."""
+    def _list_facts(self) -> Iterator[str]:
+        """List what was measured on what, and what the numbers depend on."""
+        recipe = describe_recipe(self.reports)
+        if recipe:
+            yield recipe
+        roles = {*roles_of(self.reports.values())}
         if self.judged is None:
+            yield format_count(len(roles), "role")
             return
+        roles |= {*self.judged.list_groups("pairwise", "by_role")}
+        yield format_count(len(roles), "role")
+        yield f"{self.judged.rows:,} rows"
+        yield format_count(self.judged.questions, "question")
         if self.options and self.options.dataset_fingerprint:
             yield f"data {self.options.dataset_fingerprint[:12]}"
-        if self.judged.rows:
-            yield f"{self.judged.rows:,} rows"
         yield f"judged by {', '.join(judge.name for judge in self.judged.judges)}"
         if self.manifest.get("hash"):
             yield f"judging {str(self.manifest['hash'])[:12]}"
         if not self.judged.valid:
-            yield f"NOT VALID: {'; '.join(self.judged.problems)}"
+            yield "not valid"
 
     def draw_overview(self) -> list[str]:
         """Draw each system's measures: what judges made of them, and Rouge-L."""
-        pictures = [plots.plot_verdicts(self.judged, self.series)] if self.judged else []
-        models = {}
-        for name, report in self.reports.items():
-            if name not in self.models or self.models[name].kind != "canary":
-                models[name] = report
+        pictures = []
+        if self.judged:
+            pictures.append(plots.plot_verdicts(self.judged, self.series))
+        canaries = {name for name, model in self.models.items() if model.kind == "canary"}
+        models = {name: report for name, report in self.reports.items() if name not in canaries}
         pictures.append(plots.plot_scores(models, self.series))
-        return [picture for picture in pictures if picture]
+        return list(filter(None, pictures))
 
     def lay_out(self, prefix: str = "", contrasts: Sequence[Card] = ()) -> Block:
         """Lay the section out.
@@ -209,54 +213,42 @@ class Section:
         by_role = self._fold("roles-win-rate", "roles-rank", "roles-rouge")
         if by_role:
             roles = roles_of(self.reports.values())
-            more = f" The first {plots.MAX_ROLES} of {len(roles)} roles are drawn; the table has them all."
-            note = _HEATS + (more if len(roles) > plots.MAX_ROLES else "")
-            notes = [note] if heats else []
+            notes = [_HEATS] if heats else []
+            if len(roles) > plots.MAX_ROLES:
+                notes.append(f"The first {plots.MAX_ROLES} of {len(roles)} roles are drawn; the table has them all.")
             block = Block("By role", f"{prefix}roles", systems=systems, pictures=heats, notes=notes, blocks=by_role)
             blocks.append(block)
         if self.judged:
-            tests = [self.tables["tests"]] if "tests" in self.tables else []
+            tests = self._select_tables("tests")
             more_tables = self._fold("pairs", "categories-win-rate", "categories-rank")
             differ = Block("Which systems differ", f"{prefix}significance", tables=tests, notes=[_TESTS])
             blocks.append(replace(differ, blocks=more_tables))
-            tables = [self.tables[name] for name in ("habits", "judges-win-rate") if name in self.tables]
+            tables = self._select_tables("habits", "judges-win-rate")
             notes = [self._describe_unscored(), _JUDGES]
             blocks.append(Block("How far to trust the judges", f"{prefix}judges", tables=tables, notes=notes))
-        title, warnings = self.title or "Scores", list(self._list_warnings())
-        recipe = [" · ".join(self._list_facts())]
-        return Block(title, f"{prefix}scores", warnings, notes=recipe, blocks=blocks, is_folded=False)
+        warnings = list(self._list_warnings())
+        recipe = ", ".join(self._list_facts())
+        section = Block(self.title or "Scores", f"{prefix}scores", warnings, notes=[recipe], is_folded=False)
+        return replace(section, blocks=blocks)
+
+    def _select_tables(self, *names: str) -> list[Table]:
+        return [self.tables[name] for name in names if name in self.tables]
 
     def _fold(self, *names: str) -> list[Block]:
         """Fold each of the tables that there is."""
-        tables = [self.tables[name] for name in names if name in self.tables]
-        return [Block(table.title, tables=[table]) for table in tables]
+        return [Block(table.title, tables=[table]) for table in self._select_tables(*names)]
 
     def _draw_heats(self) -> tuple[list[str], list[tuple[str, int, str]]]:
         """Draw the heat maps; with the key of their columns."""
-        heats = [plots.plot_role_verdicts(self.judged, self.series)] if self.judged else []
-        heats += [plots.plot_role_scores(self.reports, metric, self.series) for metric in ("CUS", "SPE")]
+        heats = []
+        if self.judged:
+            heats.append(plots.plot_role_verdicts(self.judged, self.series))
+        for metric in ("CUS", "SPE"):
+            heats.append(plots.plot_role_scores(self.reports, metric, self.series))
         systems = [(name, *plots.sign(number)) for name, number in self.series.items()]
-        return [heat for heat in heats if heat], systems
-
-    def _list_facts(self) -> Iterator[str]:
-        """List what was measured on what."""
-        if self.reports:
-            yield f"Rouge-L, {describe_recipe(self.reports)}"
-        elif self.config:
-            yield f"config {self.config}"
-        roles = {*roles_of(self.reports.values())}
-        if self.judged:
-            roles |= {*self.judged.list_groups("pairwise", "by_role")}
-        if roles:
-            yield format_count(len(roles), "role")
-        if self.judged:
-            yield f"{self.judged.rows:,} rows, {format_count(self.judged.questions, 'question')}"
-            yield f"judged by {', '.join(judge.name for judge in self.judged.judges)}"
+        return list(filter(None, heats)), systems
 
     def _list_warnings(self) -> Iterator[str]:
-        if self.disagreements:
-            clauses = [f"{name}: {', '.join(values)}" for name, values in self.disagreements.items()]
-            yield f"These numbers cannot be compared. They differ in {'; '.join(clauses)}."
         if self.judged and not self.judged.valid:
             yield "This run is not valid: its win rates and ranks prove nothing."
         if self.judged:
@@ -266,7 +258,8 @@ class Section:
         """Say what the columns of the main table mean."""
         yield _INTERVALS
         if self.reports:
-            yield _ROUGE
+            has_dialogues = any(report.has_dialogues for report in self.reports.values())
+            yield _OWN_ROUGE if has_dialogues else _ROUGE
         if self.judged is None:
             return
         baseline = self.judged.baseline
@@ -301,6 +294,7 @@ class Section:
         unscored = self.judged.diagnostics.unscored
         text = f"{unscored.count:,} of {unscored.of:,} judgements gave no verdict"
         if unscored.share is not None and unscored.limit is not None:
-            text += f" ({100 * unscored.share:.2f} %; more than {100 * unscored.limit:g} % makes a run invalid)"
+            share, limit = f"{100 * unscored.share:.2f} %", f"{100 * unscored.limit:g} %"
+            text += f" ({share}; more than {limit} makes a run invalid)"
         reasons = [f"{reason}: {count:,}" for reason, count in unscored.by_reason.items()]
         return f"{text}. They count neither as wins nor as losses. {'; '.join(reasons[:5])}"

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
@@ -17,14 +16,14 @@ from rolellm.characters.folder import PROFILE
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import read_json, read_jsonl
 from rolellm.core.result import Result
+from rolellm.core.sanitize import make_visible
+from rolellm.core.table import Table
 from rolellm.core.text import join_names
 from rolellm.llm.client import FAILED
 from rolellm.llm.journal import JOURNAL
 
 if TYPE_CHECKING:
     import pandas
-
-    from rolellm.core.table import Table
 
 MANIFEST = "manifest.json"
 #: Kinds of runs that a release reads from a character's folder, by the beginning of their names.
@@ -131,7 +130,7 @@ class Run(Result, Generic[R]):
 
     @property
     def has_passed(self) -> bool:
-        """Whether the result has passed."""
+        """True if the result has passed."""
         return self._shown.has_passed
 
     @property
@@ -156,14 +155,14 @@ class Run(Result, Generic[R]):
 
     def __repr__(self) -> str:
         answered = self.asked - self.failed
-        return f"<Run {self.kind}: {answered:,} of {self.asked:,} answered; {str(self.folder)!r}>"
+        head = f"<Run {self.kind}: {answered:,} of {self.asked:,} answered; {str(self.folder)!r}>"
+        return "\n".join([head, *map(make_visible, self._shown.remarks())])
 
     def _repr_html_(self) -> str:
-        rows = []
-        for name, value in self.to_dict().items():
-            title = escape(name.replace("_", " "))
-            rows.append(f"<tr><th>{title}</th><td>{escape(str(value))}</td></tr>")
-        return f"<table><caption>{escape(self.kind)}</caption>{''.join(rows)}</table>"
+        if isinstance(self.result, Result):
+            return super()._repr_html_()
+        rows = [(name.replace("_", " "), str(value)) for name, value in self.to_dict().items()]
+        return Table.from_rows(self.kind, ("", ""), rows).to_html()
 
 
 def find_runs(folder: str | Path, kind: str | None = None) -> list[Run[None]]:
@@ -218,7 +217,7 @@ def _describe_contents(folder: Path, kind: str) -> str:
         if own_kind == kind:
             return ""
         return f"a run of {own_kind!r:.40}" if own_kind else f"another program's {MANIFEST}"
-    others = [name for name in names if not name.endswith(".lock")]
-    if JOURNAL in names or not others:
+    other_names = [name for name in names if not name.endswith(".lock")]
+    if JOURNAL in names or not other_names:
         return ""
-    return f"other files ({join_names(others, 5)})"
+    return f"other files ({join_names(other_names, 5)})"

@@ -164,8 +164,8 @@ class _Clients(ExitStack):
         options = llm.options
         total = None if self._llm is None else self._llm.options.budget
         if total is not None:
-            others = (client for folder, client in self._clients.items() if folder != name)
-            spent = sum(client.spent.cost for client in others)
+            other_clients = (client for folder, client in self._clients.items() if folder != name)
+            spent = sum(client.spent.cost for client in other_clients)
             budget = max(total - spent, 0.0)
             if options.budget is not None:
                 budget = min(budget, options.budget)

@@ -88,7 +88,8 @@ class Example:
     @property
     def trained_tokens(self) -> int:
         """Number of tokens that are trained."""
-        return len(self.reply_ids) - sum(stop - start for start, stop in self.gaps)
+        read = sum(stop - start for start, stop in self.gaps)
+        return len(self.reply_ids) - read
 
 
 class ExampleChain(Sequence[Example]):
@@ -115,7 +116,8 @@ def hash_examples(examples: Iterable[Example]) -> str:
     """Hash all tokens and rows, and which reply belongs to which prompt: SHA-256 in hex."""
     digest = hashlib.sha256()
     for example in examples:
-        digest.update(array("q", [len(example.prompt_ids), len(example.reply_ids), *chain(*example.gaps)]))
+        sizes = [len(example.prompt_ids), len(example.reply_ids)]
+        digest.update(array("q", [*sizes, *chain(*example.gaps)]))
         digest.update(array("i", example.prompt_ids))
         digest.update(array("i", example.reply_ids))
         if example.row is not None:

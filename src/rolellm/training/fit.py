@@ -121,14 +121,16 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
     if training.threads is not None:
         torch.set_num_threads(training.threads)
     schedule = schedule_replies(examples, training, processes.num_processes)
-    facts = {**job.facts, "data": hash_examples(examples), "order": schedule.hash, "processes": processes.num_processes}
-    start = _find_start(job, facts) if job.resume else None
+    count = processes.num_processes
+    facts = {**job.facts, "data": hash_examples(examples), "order": schedule.hash, "processes": count}
+    start = None
+    if job.resume:
+        start = _find_start(job, facts)
     trainer = _build_trainer(model, tokenizer, examples, schedule, job)
-    recorder = Recorder(
-        job.label,
-        job.folder / run_folder.METRICS if job.writes_checkpoints else None,
-        steps_per_epoch=schedule.steps_per_epoch,
-    )
+    metrics = None
+    if job.writes_checkpoints:
+        metrics = job.folder / run_folder.METRICS
+    recorder = Recorder(job.label, metrics, steps_per_epoch=schedule.steps_per_epoch)
     for callback in (StepCheck(trainer, examples, schedule), recorder, *job.callbacks):
         trainer.add_callback(callback)
     if training.early_stopping_patience is not None:
@@ -148,9 +150,12 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
                 trainer.train(resume_from_checkpoint=None if start is None else str(start))
             if marker.stopped and trainer.state.global_step < trainer.state.max_steps:
                 raise KeyboardInterrupt
-    losses = tuple(float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry)
+    losses = [float(entry["loss"]) for entry in trainer.state.log_history if "loss" in entry]
     seconds = recorder.seconds
-    return Fitted(trainer, losses, seconds, _evaluate(trainer) if job.held_out else None)
+    eval_loss = None
+    if job.held_out:
+        eval_loss = _evaluate(trainer)
+    return Fitted(trainer, tuple(losses), seconds, eval_loss)
 
 
 def _evaluate(trainer: Any) -> float:
@@ -173,8 +178,9 @@ def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], sche
     adapter = LoraConfig(task_type="CAUSAL_LM", **dump(job.method.lora)) if new_adapter else None
     tuned = {}
     if goes_on:
-        trained = ((name, weight) for name, weight in model.named_parameters() if weight.requires_grad)
-        tuned = {name: weight.detach().clone() for name, weight in trained}
+        for name, weight in model.named_parameters():
+            if weight.requires_grad:
+                tuned[name] = weight.detach().clone()
     trainer_class = getattr(trl, f"{training.trainer.upper()}Trainer")
     with hide_peft_warning(), _raise_recipe_errors():
         trainer = trainer_class(
@@ -216,7 +222,8 @@ def _choose_rows(examples: Sequence[Example], schedule: Schedule, job: Fit, toke
     order = schedule.order[schedule.order != EMPTY]
     if job.training.trainer == "grpo":
         # It samples by itself, epoch after epoch in the same order.
-        rows = [examples[number].row for number in dict.fromkeys(order.tolist())]
+        numbers = dict.fromkeys(order.tolist())
+        rows = [examples[number].row for number in numbers]
         return {"train_dataset": _make_dataset(rows), "reward_funcs": list(job.rewards)}
     held_out_rows = [example.row for example in job.held_out]
     return {
@@ -273,8 +280,10 @@ def check_trainer_settings(job: Fit) -> None:
     if job.training.extra.get("activation_offloading") and job.training.on_cpu:
         raise RecipeError("training.activation_offloading: there is no GPU to offload from")
     with _raise_recipe_errors():
-        arguments = _build_arguments(job, Schedule(np.zeros(1, np.int64), 1, 1))
-        optimizer = torch.optim.SGD([torch.nn.Parameter(torch.zeros(1))])
+        schedule = Schedule(np.zeros(1, np.int64), 1, 1)
+        arguments = _build_arguments(job, schedule)
+        weight = torch.nn.Parameter(torch.zeros(1))
+        optimizer = torch.optim.SGD([weight])
         options = arguments.lr_scheduler_kwargs
         get_scheduler(arguments.lr_scheduler_type, optimizer, 0, 1, scheduler_specific_kwargs=options)
         for tracker in get_reporting_integration_callbacks(arguments.report_to):
@@ -297,7 +306,8 @@ def _find_start(job: Fit, facts: Mapping[str, Any]) -> Path | None:
     checkpoint: list[Path | None] = [None]
     if join_processes(job.training).is_main_process:
         checkpoint = [run_folder.find_checkpoint(job.folder, facts)]
-        newer = takewhile(lambda folder: folder != checkpoint[0], run_folder.list_checkpoints(job.folder))
+        folders = run_folder.list_checkpoints(job.folder)
+        newer = takewhile(lambda folder: folder != checkpoint[0], folders)
         run_folder.remove_checkpoints(newer)
     return broadcast_object_list(checkpoint)[0]  # type: ignore[no-any-return]  # accelerate ships no types
 

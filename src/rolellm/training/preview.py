@@ -59,10 +59,14 @@ class PreviewExample:
     def of(cls, example: Example, tokenizer: PreTrainedTokenizerBase) -> PreviewExample:
         """Decode an example."""
         tokens = []
+        trained_ids = []
         for token, label in zip(example.input_ids, example.labels, strict=True):
-            tokens.append(PreviewToken(token, str(tokenizer.decode([token])), label != IGNORED))
+            text = str(tokenizer.decode([token]))
+            tokens.append(PreviewToken(token, text, label != IGNORED))
+            if label != IGNORED:
+                trained_ids.append(token)
         prompt = str(tokenizer.decode(list(example.prompt_ids)))
-        reply = str(tokenizer.decode([token.id for token in tokens if token.trained]))
+        reply = str(tokenizer.decode(trained_ids))
         return cls(example.row_id, example.reference, prompt, reply, tokens)
 
 
@@ -85,17 +89,20 @@ class Preview(Result):
         for example in self.examples:
             trained = sum(token.trained for token in example.tokens)
             read = len(example.tokens) - trained
-            lines.append(f"row {example.row_id}, reference {example.reference}: {read} tokens read, {trained} trained")
+            place = f"row {example.row_id}, reference {example.reference}"
+            lines.append(f"{place}: {read} tokens read, {trained} trained")
             for token in example.tokens:
-                lines.append(f"{'+' if token.trained else '.'} {token.id:>7} {token.text!r}")
-        if self.safety:
-            counts = " and ".join(f"{mix['prompts']:,} {_KINDS[kind]}" for kind, mix in self.safety.items())
+                mark = "+" if token.trained else "."
+                lines.append(f"{mark} {token.id:>7} {token.text!r}")
+        counts = [f"{mix['prompts']:,} {_KINDS[kind]}" for kind, mix in self.safety.items()]
+        if counts:
             lines.append(
-                f"data.mix.safety: before training, the base will be asked {counts} in the roles, and others in place "
-                "of those whose reply cannot be kept. The first of each:"
+                f"data.mix.safety: before training, the base will be asked {' and '.join(counts)} in the roles, and "
+                "others in place of those whose reply cannot be kept. The first of each:"
             )
         for kind, mix in self.safety.items():
-            lines += [f"{kind}, {turn['role']}: {turn['content']}" for turn in mix["first"]]
+            for turn in mix["first"]:
+                lines.append(f"{kind}, {turn['role']}: {turn['content']}")
         return lines
 
 
@@ -115,8 +122,11 @@ def preview(recipe: Recipe, out: Path, count: int) -> Preview:
     recipe, rows = read_replies(recipe)
     prepared = prepare(recipe, out, rows)
     firsts = (example for example in prepared.examples if example.reference == 0)
-    examples = [PreviewExample.of(example, prepared.tokenizer) for example in islice(firsts, count)]
+    examples = []
+    for example in islice(firsts, count):
+        examples.append(PreviewExample.of(example, prepared.tokenizer))
     if not recipe.data.mix.safety:
         return Preview(examples)
     voices = list_voices(prepared.replies)
-    return Preview(examples, plan_answers(recipe, voices, prepared.ask, len(prepared.examples)).preview())
+    answers = plan_answers(recipe, voices, prepared.ask, len(prepared.examples))
+    return Preview(examples, answers.preview())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -34,8 +35,11 @@ def list_shipped_recipes() -> dict[str, Path]:
     """The recipes that come with the library, by name."""
     # The wheel carries them next to this file; a clone has them in its own folder.
     module = Path(__file__).resolve()
-    folders = (module.parent / "recipes", module.parents[3] / "recipes")
-    return {file.stem: file for folder in folders for file in sorted(folder.glob("*.yaml"))}
+    recipes = {}
+    for folder in (module.parent / "recipes", module.parents[3] / "recipes"):
+        for file in sorted(folder.glob("*.yaml")):
+            recipes[file.stem] = file
+    return recipes
 
 
 def find_recipe(name: str | Path, folder: Path = Path()) -> Path:
@@ -107,6 +111,19 @@ def load_recipe(
     return recipe
 
 
+def override_data(
+    data_dir: str | Path | None = None,
+    path: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    skip_bad: bool = False,
+) -> list[str]:
+    """Make the overrides of a recipe's data for `load_recipe`; see `rolellm.training.recipe.DataRecipe`."""
+    folder = None if data_dir is None else str(data_dir)
+    values = {"data_dir": folder, "path": path, "columns": dict(columns or {}), "skip_bad": skip_bad}
+    # JSON text is YAML text, whatever a path holds.
+    return [f"data.{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items() if value]
+
+
 def _find_adapter(folder: Path) -> tuple[Values, Values]:
     """The base section for an adapter, and the layer with the prompt and method that its run has on record.
 
@@ -118,8 +135,12 @@ def _find_adapter(folder: Path) -> tuple[Values, Values]:
     if Path(source.base).is_dir():
         base = {"path": str(Path(source.base).resolve())}
     run = folder.parent if folder.name.startswith("checkpoint-") else folder
-    recorded = read_json(run / RECIPE) if (run / RECIPE).is_file() else {}
-    layer: Values = {key: recorded[key] for key in ("prompt", "method") if key in recorded}
+    recorded: Values = {}
+    if (run / RECIPE).is_file():
+        recorded = read_json(run / RECIPE)
+    layer: Values = {}
+    for key in recorded.keys() & {"prompt", "method"}:
+        layer[key] = recorded[key]
     return {**base, "adapter": str(folder)}, layer
 
 
@@ -170,9 +191,11 @@ def _read_layers(file: Path, above: tuple[Path, ...]) -> Iterator[Values]:
     """Read what a file builds on, the lowest first, and then what it says itself."""
     here = file.resolve()
     if here in above:
-        chain = " extends ".join(path.name for path in (*above[above.index(here) :], here))
+        circle = [*above[above.index(here) :], here]
+        chain = " extends ".join(path.name for path in circle)
         raise RecipeError(f"{file}: a recipe cannot extend itself: {chain}")
-    yield from _extend(read_file(file), str(file), file.parent, (*above, here))
+    values = read_file(file)
+    yield from _extend(values, str(file), file.parent, (*above, here))
 
 
 def _extend(values: Values, source: str, folder: Path, above: tuple[Path, ...]) -> Iterator[Values]:
@@ -185,19 +208,20 @@ def _extend(values: Values, source: str, folder: Path, above: tuple[Path, ...]) 
         for layer in _read_layers(find_recipe(name, folder), above):
             extended = merge_values(extended, layer)
             yield layer
-    close = difflib.get_close_matches(EXTENDS, [key for key in values if isinstance(key, str)], n=1)
+    keys = [key for key in values if isinstance(key, str)]
+    close = difflib.get_close_matches(EXTENDS, keys, n=1)
     if close:
         raise RecipeError(f"{source}: unknown key {close[0]}; did you mean {EXTENDS}?")
     # Whoever asks for a recipe need not know what it extends; which keys there are depends on the trainer.
     training = extended.get("training") or {}
     trainer = {"training": {"trainer": training["trainer"]}} if training.get("trainer") else {}
     read(Recipe, merge_values(trainer, values), source)
-    keys = ["data.data_dir", "data.safety_prompts", "base.path", "base.adapter", "prompt.system_template"]
+    files = ["data.data_dir", "data.safety_prompts", "base.path", "base.adapter", "prompt.system_template"]
     path = (values.get("data") or {}).get("path")
     # Anything else is an id on the Hub.
     if path is not None and (folder / path).exists():
-        keys.append("data.path")
-    yield resolve_paths(values, folder.absolute(), *keys)
+        files.append("data.path")
+    yield resolve_paths(values, folder.absolute(), *files)
 
 
 def _check_nulls(layer: Values) -> None:
@@ -217,7 +241,8 @@ def _complete_layer(layer: Values) -> Values:
     base, data = layer.get("base"), layer.get("data")
     ways = ("model", "path", "build")
     if isinstance(base, Mapping) and any(base.get(way) is not None for way in ways):
-        layer = {**layer, "base": {**dict.fromkeys((*ways, "revision", "adapter")), **base}}
+        replaced = dict.fromkeys([*ways, "revision", "adapter"])
+        layer = {**layer, "base": {**replaced, **base}}
     if isinstance(data, Mapping) and data.get("data_dir") is not None and "config" not in data:
         config = find_only_config(data["data_dir"])
         if config:
@@ -236,7 +261,8 @@ def _parse_overrides(overrides: Iterable[str]) -> Values:
         *names, last = key.strip().split(".")
         section = sections
         for name in names:
-            section[name] = section[name] if isinstance(section.get(name), dict) else {}
+            if not isinstance(section.get(name), dict):
+                section[name] = {}
             section = section[name]
         section[last] = value
     return sections

@@ -217,7 +217,8 @@ def read_own_rows(
         return rows
     items = list(rows)
     count = format_count(len(items), "row")
-    sys.stderr.write(f"{rows.name} ({rows.form.name}): {count}{describe_skipped(rows)}\n")
+    line = f"{rows.name} ({rows.form.name}): {count}"
+    sys.stderr.write(f"{line}{describe_skipped(rows)}\n")
     return items
 
 
@@ -241,8 +242,9 @@ def list_voices(replies: Replies) -> Iterator[Row | Conversation]:
     for item in replies:
         if isinstance(item, Dialogue):
             number = item.replies[0]
+            before = item.messages[:number]
             reply = {"completion": item.messages[number]["content"]}
-            yield Conversation(item.id, item.messages[:number], reply, role=item.role)
+            yield Conversation(item.id, before, reply, role=item.role)
         else:
             yield item
 
@@ -254,9 +256,12 @@ def _read_row(columns: Mapping[str, Any]) -> Row:
     texts = [columns["question"], *references]
     if not all(isinstance(text, str) for text in texts):
         raise DataError("found no texts in question and references; expected a text, and a list of texts")
-    filled = {"subset": "general", "language": detect_language("".join(texts))}
-    values = {key: value for key, value in columns.items() if value is not None}
-    return Row.from_columns({**filled, **values, "references": references})
+    values: dict[str, Any] = {"subset": "general", "language": detect_language("".join(texts))}
+    for name, value in columns.items():
+        if value is not None:
+            values[name] = value
+    values["references"] = references
+    return Row.from_columns(values)
 
 
 def _read_conversation(columns: Mapping[str, Any], trainer: str) -> Conversation:
@@ -298,7 +303,7 @@ def _select_columns(columns: Mapping[str, Any], trainer: str) -> dict[str, Any]:
 
 
 def split_held_out(
-    replies: Sequence[Row] | Sequence[Conversation], share: float, seed: int
+    replies: Sequence[Row] | Sequence[Conversation], share: float, seed: int, *, is_required: bool = True
 ) -> tuple[list[Any], list[Any]]:
     """Training rows, and rows held out with all replies to their instructions, whatever the role.
 
@@ -306,11 +311,12 @@ def split_held_out(
 
     Args:
         replies: Rows or conversations.
-        share: Of the instructions, to hold out; one at least, unless there is only one.
+        share: Of the instructions, to hold out.
         seed: For the draw.
+        is_required: Hold out one at least, unless there is only one.
     """
     places = [draw_place(hash_instruction(item.question), seed) for item in replies]
-    limit = find_held_out_limit(places, share)
+    limit = find_held_out_limit(places, share, is_required=is_required)
     kept: list[Any] = []
     held_out: list[Any] = []
     for place, item in zip(places, replies, strict=True):
@@ -321,10 +327,14 @@ def split_held_out(
     return kept, held_out
 
 
-def find_held_out_limit(places: Iterable[float], share: float) -> float:
-    """Find the place below which items are held out: the share, and one place at least on either side of it."""
+def find_held_out_limit(places: Iterable[float], share: float, *, is_required: bool) -> float:
+    """Find the place below which items are held out: the share, and one place at least on either side of it.
+
+    Where it is not required, nothing is held out of so few that the share is less than one.
+    """
     distinct = sorted(set(places))
-    if share == 0 or len(distinct) < 2:
+    is_enough = is_required or share * len(distinct) >= 1
+    if not is_enough or len(distinct) < 2:
         return 0.0
     return min(max(share, distinct[1]), distinct[-1])
 
@@ -404,9 +414,9 @@ def make_conversations(
             chosen, rejected = row.references[0], row.raw_reference
             if trainer == "dpo":
                 yield Conversation(row.id, messages, {"chosen": chosen, "rejected": rejected}, role=row.role)
-            else:
-                yield Conversation(row.id, messages, {"completion": chosen}, role=row.role, columns={"label": True})
-                yield Conversation(row.id, messages, {"completion": rejected}, role=row.role, columns={"label": False})
+                continue
+            for reply, label in ((chosen, True), (rejected, False)):
+                yield Conversation(row.id, messages, {"completion": reply}, role=row.role, columns={"label": label})
 
 
 def check_positions(max_length: int, positions: int | None) -> None:
@@ -436,24 +446,28 @@ def check_prompts(
     """
     if context is None:
         return
-    longest = {row.role: row for row in sorted(rows, key=lambda row: len(row.question))}
+    by_length = sorted(rows, key=lambda row: len(row.question))
+    longest = {row.role: row for row in by_length}
     own = find_own_manifest(data.data_dir) or {}
-    talks = {role["role"]: role["talk"] for role in own.get("roles", ()) if role.get("talk")}
+    talks = {role["role"]: role.get("talk") for role in own.get("roles", ())}
     long: dict[str, int] = {}
     for role, row in longest.items():
         prompts = [ask(row)]
-        if role in talks:
-            talk = talks[role]
+        talk = talks.get(role)
+        if talk:
             question = f"{row.question}\n\n{talk['after']}".strip()
-            prompts.append([{"role": "system", "content": talk["system"]}, {"role": "user", "content": question}])
+            system = {"role": "system", "content": talk["system"]}
+            prompts.append([system, {"role": "user", "content": question}])
         tokens = max(len(encode_prompt(tokenizer, prompt)) for prompt in prompts)
         if tokens > limit_prompt(context):
             long[role] = tokens
     if long:
+        names = join_names(long, NAMED)
+        most = max(long.values())
         warnings.warn(
-            f"prompts of {join_names(long, NAMED)} have up to {max(long.values()):,} tokens, and the base takes "
-            f"{context:,} with the reply: the tuned model will cut replies short in `rolellm generate`, and refuse to "
-            "talk in `chat` and `test`. Use a base with a longer context (--base), or a shorter description or card",
+            f"prompts of {names} have up to {most:,} tokens, and the base takes {context:,} with the reply: the tuned "
+            "model will cut replies short in `rolellm generate`, and refuse to talk in `chat` and `test`. Use a base "
+            "with a longer context (--base), or a shorter description or card",
             RoleLLMWarning,
             stacklevel=3,
         )

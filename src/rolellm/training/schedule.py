@@ -72,7 +72,8 @@ def schedule_replies(examples: Sequence[Example], training: TrainingRecipe, proc
         processes: Processes that train together.
     """
     size = training.replies_per_step * processes
-    batches, repeats = math.ceil(len(examples) / size), 1
+    batches = math.ceil(len(examples) / size)
+    repeats = 1
     if training.trainer == "grpo":
         size = max(1, size // training.extra.get("num_generations", _GENERATIONS))
         # TRL samples for whole steps only.
@@ -116,7 +117,8 @@ def group_by_length(lengths: Sequence[int], batch_size: int, seed: int, epoch: i
     pool = _POOL * batch_size
     for start in range(0, len(indices), pool):
         similar = sorted(indices[start : start + pool], key=lengths.__getitem__)
-        batches += [similar[at : at + batch_size] for at in range(0, len(similar), batch_size)]
+        for first in range(0, len(similar), batch_size):
+            batches.append(similar[first : first + batch_size])
     short: list[int] = []
     if batches and len(batches[-1]) < batch_size:
         short = batches.pop()
@@ -153,8 +155,8 @@ def _number_prefixes(examples: Sequence[Example]) -> _Prefixes:
     for example in examples:
         families.append(numbers.setdefault(example.family, len(numbers)))
         # A row's replies follow each other; TRL's other trainers take each of a row's prompts by itself.
-        is_same = previous is not None and example.row is None and _get_prompt(previous) == _get_prompt(example)
-        is_new.append(not is_same)
+        is_row = example.row is not None
+        is_new.append(is_row or previous is None or _get_prompt(previous) != _get_prompt(example))
         previous = example
     return _Prefixes(np.asarray(families), np.cumsum(is_new) - 1)
 
@@ -168,17 +170,20 @@ def _order_by_prefix(prefixes: _Prefixes, training: TrainingRecipe, epoch: int, 
     size = max(1, step_size // training.roles_per_step)
     family_sizes = np.bincount(families)
     starts = np.cumsum(family_sizes) - family_sizes
-    places = np.arange(len(order)) - starts[families[order]]
+    ordered_families = families[order]
+    places = np.arange(len(order)) - starts[ordered_families]
     whole_sizes = family_sizes - family_sizes % size
-    is_grouped = places < whole_sizes[families[order]]
+    is_grouped = places < whole_sizes[ordered_families]
     # What is left of the roles fills groups of its own, so that the others stay aligned with forward passes.
     remainders = order[~is_grouped]
     family_ranks = _draw_ranks(chance, len(family_sizes))
-    remainders = remainders[np.argsort(family_ranks[families[remainders]], kind="stable")]
+    ranks = family_ranks[families[remainders]]
+    remainders = remainders[np.argsort(ranks, kind="stable")]
     order = np.concatenate([order[is_grouped], remainders])
-    groups, last = np.split(order, [len(order) - len(order) % size])
-    groups = groups.reshape(-1, size)
-    return np.concatenate([groups[chance.permutation(len(groups))].reshape(-1), last])
+    whole = len(order) - len(order) % size
+    groups = order[:whole].reshape(-1, size)
+    shuffled_groups = groups[chance.permutation(len(groups))]
+    return np.concatenate([shuffled_groups.reshape(-1), order[whole:]])
 
 
 def _draw_ranks(chance: np.random.Generator, count: int) -> Index:

@@ -26,6 +26,7 @@ from rolellm.core.jsonl import read_json, read_jsonl
 from rolellm.core.locks import check_unlocked, lock_folder
 from rolellm.core.records import Row
 from rolellm.core.result import Result
+from rolellm.core.text import format_count
 from rolellm.data.own_rows import OwnRows
 from rolellm.models.families import explain_not_shared
 from rolellm.models.find import hash_model, read_trained_on
@@ -37,7 +38,7 @@ from rolellm.training import rows as data
 from rolellm.training.dialogues import describe_dialogues, encode_dialogues
 from rolellm.training.examples import Example, ExampleChain, encode
 from rolellm.training.recipe import DataRecipe, OutputRecipe, Recipe, TrainingRecipe
-from rolellm.training.recipe_files import check_recipe, load_recipe
+from rolellm.training.recipe_files import check_recipe, load_recipe, override_data
 from rolellm.training.rewards import find_reward, prepare_rewards, take_rewards
 from rolellm.training.safety import answer_in_role, plan_answers
 
@@ -110,7 +111,7 @@ def prepare(
     else:
         is_own = rows is not None
         prepared = _prepare_rows(recipe, replies, held_out, tokenizer, base_rows, is_own=is_own)
-        row_items = [item for item in (*replies, *(held_out or ())) if isinstance(item, Row)]
+        row_items = [item for item in replies if isinstance(item, Row)]
         data.check_prompts(row_items, prepared.ask, tokenizer, context, recipe.data)
     if recipe.training.eval_strategy != "no" and not prepared.held_out:
         raise RecipeError("training.eval_strategy: with a single instruction, none can be held out; give eval_dataset")
@@ -130,7 +131,8 @@ def _prepare_dialogues(
     table = encode_dialogues(dialogues, tokenizer, training)
     note = describe_dialogues(dialogues, table, training.max_length)
     if held_out is None:
-        train_part, held_out_part = table.split(recipe.data.held_out)
+        is_required = training.eval_strategy != "no"
+        train_part, held_out_part = table.split(recipe.data.held_out, is_required=is_required)
         held_out_examples: Sequence[Example] = held_out_part.examples
         note += f"; {held_out_part.dialogues:,} held out"
     else:
@@ -176,9 +178,10 @@ def _prepare_rows(
     if is_own:
         fingerprint = hash_json(list(map(asdict, replies)))
     # Rows of one's own have no test split.
-    is_split = training.eval_strategy != "no" or (is_own and training.trainer == "sft")
-    if held_out is None and is_split:
-        replies, held_out = data.split_held_out(replies, recipe.data.held_out, training.seed)
+    is_required = training.eval_strategy != "no"
+    if held_out is None and (is_required or (is_own and training.trainer == "sft")):
+        share, seed = recipe.data.held_out, training.seed
+        replies, held_out = data.split_held_out(replies, share, seed, is_required=is_required)
     held_out_examples: Sequence[Example] = ()
     if held_out:
         held_out_examples = _encode_held_out(recipe, held_out, ask, tokenizer)
@@ -230,7 +233,8 @@ def _settle_sharing(recipe: Recipe, config: Any, prepared: Prepared) -> Training
     # With a safety mix, replies are still to come.
     longest = training.max_length
     if not recipe.data.mix.safety:
-        longest = max(example.length for example in chain(prepared.examples, prepared.held_out))
+        lengths = (example.length for example in chain(prepared.examples, prepared.held_out))
+        longest = max(lengths)
     reason = explain_not_shared(config, longest)
     if not reason:
         return training
@@ -263,7 +267,7 @@ class TrainingRun(Result):
         seconds: Wall time of this call, including building the base.
         training_seconds: Wall time of the optimizer steps alone, those before a resume included.
         eval_loss: The loss of what was held out, after training, in nats per token.
-        held_out: Examples held out.
+        held_out: Rows held out.
     """
 
     out: Path
@@ -291,20 +295,24 @@ class TrainingRun(Result):
     def remarks(self) -> list[str]:
         """Return what was trained, how the loss went, and where the run is."""
         amount = f"{self.steps} steps on {self.examples:,} replies of {self.rows:,} rows"
-        lines = [f"{amount}: loss {self.first_loss:.3f} → {self.last_loss:.3f} in {self.seconds:.0f} s"]
+        losses = f"{self.first_loss:.3f} → {self.last_loss:.3f}"
+        lines = [f"{amount}: loss {losses} in {self.seconds:.0f} s"]
         if self.eval_loss is not None:
-            lines.append(f"loss on {self.held_out:,} held-out rows: {self.eval_loss:.3f}")
+            count = format_count(self.held_out, "held-out row")
+            lines.append(f"loss on {count}: {self.eval_loss:.3f}")
         return [*lines, str(self.out)]
 
     @property
     def continues_with(self) -> list[str]:
         """The command lines that evaluate, improve and publish the run."""
         data = read_json(self.out / MANIFEST)["recipe"]["data"]
-        where = [] if data["source"] == "dataset" else ["--config", data["config"]]
+        run = str(self.out)
+        evaluate = ["eval", run]
+        if data["source"] != "dataset":
+            evaluate += ["--config", data["config"]]
         if data["data_dir"] is not None:
-            where += ["--data-dir", data["data_dir"]]
-        push_line = ["push", str(self.out), "OWNER/NAME", "--license", "LICENSE"]
-        commands = (["eval", str(self.out), *where], ["improve", str(self.out)], push_line)
+            evaluate += ["--data-dir", data["data_dir"]]
+        commands = [evaluate, ["improve", run], ["push", run, "OWNER/NAME", "--license", "LICENSE"]]
         return [shlex.join(["rolellm", *command]) for command in commands]
 
 
@@ -313,6 +321,9 @@ def train(
     *,
     train_dataset: Any = None,
     eval_dataset: Any = None,
+    columns: Mapping[str, str] | None = None,
+    skip_bad: bool = False,
+    data_dir: str | Path | None = None,
     base: str | Path | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -332,6 +343,9 @@ def train(
         train_dataset: Train on these rows instead of the recipe's data: a file, an id on the Hub, a dataset or stream
             of `datasets`, or a list of dicts; for their forms see docs/training.md.
         eval_dataset: Compute ``eval_loss`` on these rows instead of a part that is held out.
+        columns: Columns of ``train_dataset`` that have other names, such as ``{"prompt": "question"}``.
+        skip_bad: Skip bad rows of ``train_dataset`` and count them.
+        data_dir: A local copy of the release, or a data set of ``rolellm role release``, instead of the recipe's.
         base: Tune this model instead of the recipe's base: a folder, or an id on the Hub.
         out: The run's folder; by default the ``output.dir`` of your own recipe or, for one that ships, a temporary
             folder whose name is printed.
@@ -353,7 +367,8 @@ def train(
     if eval_dataset is not None:
         training.setdefault("eval_strategy", "epoch")
     rewards = take_rewards(training)
-    chosen = load_recipe(recipe, base=base, **training)
+    overrides = override_data(data_dir, columns=columns, skip_bad=skip_bad)
+    chosen = load_recipe(recipe, overrides, base=base, **training)
     functions = [find_reward(reward) for reward in rewards or chosen.training.reward_funcs]
     chosen, rows = read_replies(chosen, train_dataset)
     held_out = None if eval_dataset is None else _read_own_rows(chosen, eval_dataset)
@@ -482,7 +497,7 @@ def _sum_up(prepared: Prepared, fitted: Fitted, run: Path, base: Path, began: fl
         seconds=round(time.monotonic() - began, 2),
         training_seconds=round(fitted.seconds, 2),
         eval_loss=fitted.eval_loss,
-        held_out=len(prepared.held_out),
+        held_out=len({example.row_id for example in prepared.held_out}),
     )
 
 
@@ -530,7 +545,7 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, proc
         "trainer": recipe.training.trainer,
         "recipe": recipe.to_dict(),
         "recipe_hash": recipe.hash,
-        "data": _describe_data(recipe.data, prepared),
+        "data": _describe_data(recipe.data, prepared, result),
         "trained_on": trained_on.to_dict(),
         "prompt": prompt,
         "base": _describe_base(recipe, result.base),
@@ -544,28 +559,33 @@ def _make_manifest(recipe: Recipe, prepared: Prepared, result: TrainingRun, proc
     }
 
 
-def _describe_data(recipe: DataRecipe, prepared: Prepared) -> dict[str, Any]:
+def _describe_data(recipe: DataRecipe, prepared: Prepared, result: TrainingRun) -> dict[str, Any]:
     from rolellm.data.rolebench import dataset_fingerprint
     from rolellm.data.rolebench.source import find_own_manifest
 
-    examples, fingerprint, config, is_own = prepared.examples, prepared.fingerprint, "dataset", False
+    config = "dataset"
+    fingerprint = prepared.fingerprint
+    is_own = False
     if fingerprint is None:
         config = recipe.config
         fingerprint = dataset_fingerprint(config, recipe.data_dir)
         is_own = find_own_manifest(recipe.data_dir) is not None
-    tokens = sum(example.length for example in examples)
-    trained_tokens = sum(example.trained_tokens for example in examples)
+    tokens = sum(example.length for example in prepared.examples)
+    trained_tokens = sum(example.trained_tokens for example in prepared.examples)
     described = {
         "config": config,
         "split": recipe.split,
         "fingerprint": fingerprint,
-        "rows": prepared.row_count,
-        "examples": sum(example.replies for example in examples),
+        "rows": result.rows,
+        "examples": result.examples,
         "tokens_read": tokens - trained_tokens,
         "tokens_trained": trained_tokens,
     }
-    where_present = {"own": is_own, "held_out": len(prepared.held_out), "safety": len(prepared.safety)}
-    return described | {key: value for key, value in where_present.items() if value}
+    where_present = {"own": is_own, "held_out": result.held_out, "safety": len(prepared.safety)}
+    for key, value in where_present.items():
+        if value:
+            described[key] = value
+    return described
 
 
 def _describe_base(recipe: Recipe, folder: Path) -> dict[str, Any]:

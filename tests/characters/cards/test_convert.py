@@ -133,10 +133,10 @@ def test_names_and_texts_have_nothing_that_cannot_be_seen() -> None:
 
 @pytest.mark.parametrize("name", ["", "\u202e\u200b", None, "x" * 10_000])
 def test_a_name_that_is_none_needs_another(name: str | None) -> None:
-    with pytest.raises(CardError, match="--set name"):
+    with pytest.raises(CardError, match="--set role"):
         read(make_card(name=name))
     assert read(make_card(name=name), role="Ada").character.role == "Ada"
-    with pytest.raises(SettingsError, match="--set name"):
+    with pytest.raises(SettingsError, match="--set role"):
         read(make_card(), role=name or "\u200b")
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ...commands import Command, inert
+from ...commands import Command
 
 CARD: dict[str, Any] = {
     "spec": "chara_card_v2",
@@ -32,30 +32,6 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_in_and_out_as_a_user_does_it(folder: Path, command: Command) -> None:
-    done = command("role", "card", "ada.json", "--out", "ada", "--set", "language=en")
-    assert done.code == 0
-    assert "Ada[31m [bold]Fenn[/bold]" in done.out
-    assert "invisible characters" in done.err and "`data.tags`" in done.err
-    assert inert(done.out + done.err)
-
-    done = command("role", "card", "ada", "--out", "again.png", "--json")
-    assert (done.code, done.err) == (0, "")
-    assert done.json == {"out": "again.png", "picture": None, "changed": [], "warnings": []}
-
-    done = command("role", "card", "again.png", "--out", "second", "--set", "name=Brom", "--json")
-    assert done.code == 0
-    assert inert(done.out)
-    summary = done.json
-    assert (summary["role"], summary["language"], summary["spec"]) == ("Brom", "en", "v3")
-    assert summary["aliases"] == ["Ada[31m [bold]Fenn[/bold]"]
-    assert (summary["greetings"], summary["example_scenes"], summary["turns"], summary["lore"]) == (1, 1, 3, 1)
-
-    done = command("role", "card", "second", "--out", "mine.png", "--set", "image=again.png")
-    assert (done.code, done.err) == (0, "")
-    assert "Wrote a card V3 to mine.png.\n" in done.out
-
-
 def test_what_was_changed_is_named(folder: Path, command: Command) -> None:
     assert command("role", "card", "ada.json", "--out", "ada").code == 0
     value = json.loads((folder / "ada" / "profile.json").read_text(encoding="utf-8"))
@@ -69,7 +45,7 @@ def test_what_was_changed_is_named(folder: Path, command: Command) -> None:
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
-        pytest.param(["card", "nameless.json", "--out", "x"], 1, "give one with --set name=NAME", id="no name"),
+        pytest.param(["card", "nameless.json", "--out", "x"], 1, "give one with --set role=NAME", id="no name"),
         pytest.param(["card", "escape.json", "--out", "x"], 1, "'\\x1b[2J\\u202e'", id="a wrong type"),
         pytest.param(["card", "ada.json", "--out", "full"], 2, "holds other files", id="a folder in use"),
         pytest.param(["card", "full", "--out", "a.json"], 1, "no profile.json here", id="no character"),

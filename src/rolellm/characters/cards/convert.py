@@ -29,7 +29,7 @@ from rolellm.core.records import Language, Logic, Lore, Profile, Turn
 from rolellm.core.text import format_count, join_names
 from rolellm.models.prompts.retrieval import find_exchanges
 
-#: The longest name of a role, in characters; our choice.
+#: The longest name of a role, in characters.
 MAX_NAME = 200
 LOGICS: tuple[Logic, ...] = get_args(Logic)
 _NARRATOR = "narrator"
@@ -264,10 +264,10 @@ def _choose_names(
 
 
 def _check_name(card: Card, role: str | None, notes: list[str]) -> str:
-    raw, advice = card.name, "give one with --set name=NAME"
+    raw, advice = card.name, "give one with --set role=NAME"
     error: type[RoleLLMError] = CardError
     if role is not None:
-        raw, error, advice = role, SettingsError, "give another with --set name=NAME"
+        raw, error, advice = role, SettingsError, "give another with --set role=NAME"
     name = clean_name(raw[: 10 * MAX_NAME])
     if not name:
         raise error(f"the name is empty or has no visible character; {advice}")

@@ -120,7 +120,7 @@ _CLIPPED: Final = re.compile(
     r"(?:[Tt](?:is|was|were|will|would)|em|er|e|im|is|as|at|ave|ere|ow|ome|ouse|and|cause|bout|round|til|\d\ds)(?!\w)"
 )
 _LAST_ENDING: Final = re.compile(r".*[.!?…。！？．～]['’」』)）]*", re.DOTALL)
-# A closing mark farther away than this is taken for a stray one: our choice.
+# A closing mark farther away than this is taken for a stray one.
 _FARTHEST_PARAGRAPHS, _FARTHEST = 80, 8000
 
 

@@ -25,9 +25,9 @@ _FOREIGN: Final = {
     b"{\\rtf": "an RTF document",
 }
 _SAMPLE: Final = 1 << 16
-#: The largest script, in bytes (our choice).
+#: The largest script, in bytes.
 _LARGEST: Final = 1 << 28
-#: The longest line, in characters (our choice): all of Shakespeare has 5.4 million. Readers copy a line several times.
+#: The longest line, in characters: all of Shakespeare has 5.4 million. Readers copy a line several times.
 _LONGEST_LINE: Final = 1 << 22
 _LONG_LINE: Final = re.compile(rf"^.{{{_LONGEST_LINE + 1}}}", re.MULTILINE)
 _NAME_IT: Final = (

@@ -35,7 +35,6 @@ _SPELLINGS: Final[tuple[tuple[Level, str], ...]] = (
     ("medium", "medium|moderate|partial|likely|fair|average|mid|中|部分|一般|尚可"),
     ("high", "very high|high|full|complete|strong|certain|excellent|good|[很较极]?高|非常高|完整|完全|充分|好"),
 )
-_REASON: Final = re.compile(r"\s*[:：,，。;；–—]\s*|\.\s+|\s+-\s+|\s*[(（]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,11 +176,10 @@ def parse_rating(value: Any) -> Rating:
     Rating(level='high', said='High', reason='the question stands by itself.')
     """
     if isinstance(value, Mapping):
-        wording = _read_text(value.get("level", value.get("rating", value.get("score"))))
-        reason_text = _read_text(value.get("reason", value.get("rationale")))
-        return Rating(parse_level(wording), wording, reason_text)
-    wording, *reason = _REASON.split(_read_text(value), maxsplit=1)
-    return Rating(parse_level(wording), wording.strip(), "".join(reason).strip())
+        wording, reason = _read_text(value.get("level")), _read_text(value.get("reason"))
+        return Rating(parse_level(wording), wording, reason)
+    wording, _, reason = _read_text(value).partition(":")
+    return Rating(parse_level(wording), wording.strip(), reason.strip())
 
 
 def parse_level(wording: str) -> Level | None:

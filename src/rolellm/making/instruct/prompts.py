@@ -130,9 +130,9 @@ def _fill_template(language: Language, name: str, **texts: str) -> str:
 #: Tokens of a segment that one pair is worth: shorter segments are asked for fewer pairs.
 _TOKENS_A_PAIR = 40
 _FEWEST = 3
-#: Maximum tokens of a prompt that list earlier questions (our choice).
+#: Maximum tokens of a prompt that list earlier questions.
 _EARLIER_TOKENS = 400
-#: Requests in a row without a new question after which a lane is given up, laps being as long as scripts (our choice).
+#: Requests in a row without a new question after which a lane is given up, laps being as long as scripts.
 _PATIENCE = 16
 
 
@@ -161,7 +161,7 @@ class Lane:
     position: int = 0
     stale: int = 0
     distinct: set[str] = field(default_factory=set)
-    _history: dict[str, list[tuple[int, int, str]]] = field(default_factory=lambda: defaultdict(list))
+    _history: dict[str, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def dry(self) -> bool:
@@ -170,11 +170,8 @@ class Lane:
 
     @property
     def _lap(self) -> int:
-        return self._visits_a_lap * len(self.segments)
-
-    @property
-    def _visits_a_lap(self) -> int:
-        return math.ceil(len(self._focuses) / len(self.segments))
+        visits = math.ceil(len(self._focuses) / len(self.segments))
+        return visits * len(self.segments)
 
     @property
     def _focuses(self) -> Sequence[str]:
@@ -196,13 +193,12 @@ class Lane:
         segment = self.segments[index]
         repeat, turn = divmod(visit, len(self._focuses))
         focus = (turn + index) % len(self._focuses)
-        before = visit - visit % self._visits_a_lap
-        earlier = [entry for entry in self._history[segment.id] if entry[0] < before]
         # What was asked under the same focus is most likely to come again; then what was asked last.
-        earlier.sort(key=lambda entry: (entry[1] != focus, -entry[0]))
+        earlier = self._history[segment.id][::-1]
+        earlier.sort(key=lambda entry: entry[0] != focus)
         asked: list[str] = []
         room = _EARLIER_TOKENS
-        for _, _, question in earlier:
+        for _, question in earlier:
             room -= self.count(f"- {question}\n")
             if room < 0:
                 break
@@ -219,6 +215,6 @@ class Lane:
         for question in questions:
             folded = fold(question)
             if folded not in self.distinct:
-                history.append((task.visit, task.focus, question))
+                history.append((task.focus, question))
                 self.distinct.add(folded)
                 self.stale = 0
