@@ -29,7 +29,7 @@ from common import environment, make_parser, peak_memory_mb, report
 import rolellm
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Row
-from rolellm.models.prefix_tree import fold_rows
+from rolellm.models.prefix_sharing import fold_rows
 from rolellm.models.prompts.encode import encode_prompt
 from rolellm.models.prompts.render import make_messages
 from rolellm.training.examples import Example

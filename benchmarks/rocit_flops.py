@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from rolellm.models.prefix_tree import PrefixTree, fold_rows
+from rolellm.models.prefix_sharing import PrefixTree, fold_rows
 from rolellm.training.examples import Example
 
 # Dense bf16 with float32 sums, in FLOP/s, from the vendors' data sheets, by a part of the device's name; longer first.

@@ -3,7 +3,7 @@
 Usage:
     python docs/img/shared_prefix.py
 
-The sequence, the positions and the mask are what `rolellm.models.prefix_tree.fold_rows` makes of the rows.
+The sequence, the positions and the mask are what `rolellm.models.prefix_sharing.fold_rows` makes of the rows.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from rolellm.models.prefix_tree import PrefixTree, fold_rows
+from rolellm.models.prefix_sharing import PrefixTree, fold_rows
 
 CELL = 30
 INK, PALE, LINE = "#1f2933", "#52606d", "#cbd2d9"

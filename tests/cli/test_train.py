@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from rolellm.characters.refusals import list_training_prompts
+from rolellm.core.jsonl import write_jsonl
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import train
 
@@ -67,15 +68,18 @@ def test_one_process_in_place_of_two_is_refused(recipe: Path, tmp_path: Path, ro
 
 
 def test_preview_shows_which_turns_of_own_rows_are_trained(recipe: Path, tmp_path: Path, warm: Forking) -> None:
-    ask, wrong, right = (
-        {"role": "user", "content": "Why?"},
-        *({"role": "assistant", "content": text} for text in "NY"),
-    )
-    rows = tmp_path / "own.jsonl"
-    rows.write_text(json.dumps({"messages": [ask, wrong | {"weight": 0}, ask, right]}), encoding="utf-8")
-    shown = warm(["train", recipe, "--preview", "--json", "--set", f"data.path={rows}"], tmp_path)
-    (example,) = json.loads(shown)["examples"]
-    assert example["trained_text"] == "Y</s>"
+    ask = {"role": "user", "content": "Why?"}
+    wrong, right = ({"role": "assistant", "content": text} for text in "NY")
+    rows = [{"talk": [ask, wrong | {"weight": 0}, ask, right, ask, right], "id": "a"}, {"talk": [ask]}]
+    write_jsonl(tmp_path / "own.jsonl", rows)
+    words = ["train", recipe, "--preview", "--json", "--data", "own.jsonl", "--columns", "messages=talk"]
+    refused = warm.run(words, tmp_path)
+    assert refused.returncode == 1
+    assert "error: own.jsonl, row 2: found turns of user; expected an assistant's turn" in refused.stderr
+    shown = warm.run([*words, "--skip-bad"], tmp_path)
+    assert "own.jsonl (messages): 1 dialogue, 2 replies; 1 bad row skipped, the first: own.jsonl, row 2" in shown.stderr
+    (example,) = json.loads(shown.stdout)["examples"]
+    assert example["trained_text"] == "Y</s>Y</s>"
     assert "\nN</s>" in example["prompt"]
 
 

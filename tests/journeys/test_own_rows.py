@@ -124,6 +124,9 @@ def test_without_rows_a_run_is_asked_the_config_of_its_manifest(base: Path, tmp_
 def test_all_models_are_checked_before_the_first_answers(base: Path, tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"^later: no model at 'missing"):
         rolellm.eval({"first": base, "later": "missing/x/y"}, data=ROWS, out=tmp_path)
+    (tmp_path / "server.yaml").write_text("endpoints: [{backend: scripted, rules: unknown}]")
+    with pytest.raises(SettingsError, match=r"^server: unknown rules"):
+        rolellm.eval([base, tmp_path / "server.yaml"], data=ROWS, out=tmp_path)
     with pytest.raises(SettingsError, match="does not exist"):
         rolellm.eval(base, data=ROWS, judge=tmp_path / "no.yaml", out=tmp_path)
     assert not (tmp_path / "answers").exists()

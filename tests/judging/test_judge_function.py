@@ -12,6 +12,8 @@ from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import write_jsonl
 from rolellm.judging.run import judge
 
+from ..commands import Command
+
 LLM = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
 QUICK = {"limit": 6}
 
@@ -48,6 +50,20 @@ def test_datasets_files_and_texts_are_judged_alike(rows: Any, good: Any, tmp_pat
     )
     assert "<table" in result._repr_html_() and "good" in result._repr_html_()
     assert "good" in repr(result) and len(repr(result).splitlines()) < 20
+
+
+def test_files_find_their_rows_as_the_command_does(rows: Any, command: Command, tmp_path: Path) -> None:
+    """By the record that `rolellm generate` writes beside them."""
+    for name in ("a", "b"):
+        path = tmp_path / f"{name}.jsonl"
+        write_jsonl(path, ({"id": row["id"], "prediction": f"{name}: {row['question']}"} for row in rows))
+        path.with_name(f"{name}.jsonl.meta.json").write_text('{"config": "sample", "split": "test"}')
+    (tmp_path / "words.yaml").write_text(json.dumps(LLM))
+    files = {name: str(tmp_path / f"{name}.jsonl") for name in ("a", "b")}
+    result = judge(files, llm=tmp_path / "words.yaml", out=tmp_path / "python", limit=6)
+    words = [*files.values(), "--llm", str(tmp_path / "words.yaml"), "--limit", "6", "--out", str(tmp_path / "run")]
+    assert (result.config, result.split, result.rows) == ("sample", "test", 6)
+    assert {**result.to_dict(), "spent": None} == {**command("judge", *words, "--json").json, "spent": None}
 
 
 def test_a_dataset_of_your_own_needs_roles_and_questions_only(tmp_path: Path) -> None:

@@ -67,14 +67,6 @@ def test_the_better_win_and_the_folder_says_how(tmp_path: Path) -> None:
     assert list(read_jsonl(tmp_path / "run/unscored.jsonl")) == []
 
 
-def test_again_asks_nobody_and_says_the_same(tmp_path: Path) -> None:
-    first = judge(tmp_path, comparison("weak", "strong"))
-    second = judge(tmp_path, comparison("weak", "strong"))
-    assert second["spent"]["calls"] == 0 and second["spent"]["from_journal"] == first["spent"]["calls"]
-    assert {**second, "spent": None} == {**first, "spent": None}
-    assert judge(tmp_path, comparison("weak", "strong"))["spent"]["calls"] == 0
-
-
 def test_one_more_model_asks_for_its_own_pairs_and_the_new_lists_only(tmp_path: Path) -> None:
     first = judge(tmp_path, comparison("weak", "strong"))
     more = judge(tmp_path, comparison("weak", "strong", "new"))

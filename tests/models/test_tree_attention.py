@@ -12,7 +12,7 @@ from torch.nn.attention.flex_attention import create_mask, flex_attention
 
 from rolellm.core.errors import RoleLLMWarning
 from rolellm.models import tree_attention
-from rolellm.models.prefix_tree import PrefixTree, fold_rows
+from rolellm.models.prefix_sharing import PrefixTree, fold_rows
 from rolellm.models.tree_attention import TreeMask, attend_tree
 
 from .test_prefix_tree import ROWS, pad

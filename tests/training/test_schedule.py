@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.models.prefix_tree import fold_rows
+from rolellm.models.prefix_sharing import fold_rows
 from rolellm.training.examples import Example
 from rolellm.training.recipe import TrainingRecipe
 from rolellm.training.schedule import EMPTY, Schedule, schedule_replies

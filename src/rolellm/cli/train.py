@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Annotated
 
@@ -50,21 +49,12 @@ def run_train(
     """
     from rolellm.core.threads import wait_briefly
     from rolellm.data.own_rows import parse_columns
-    from rolellm.training.recipe_files import load_recipe
+    from rolellm.training.recipe_files import load_recipe, override_data
     from rolellm.training.run_folder import explain_stop
 
     wait_briefly()
-    overrides = list(settings or [])
-    named = {
-        "data_dir": None if data_dir is None else str(data_dir),
-        "path": data,
-        "columns": parse_columns(columns or []),
-        "skip_bad": skip_bad,
-    }
-    for key, value in named.items():
-        if value:
-            # JSON text is YAML text, whatever the path holds.
-            overrides.append(f"data.{key}={json.dumps(value, ensure_ascii=False)}")
+    own_rows = override_data(data_dir, data, parse_columns(columns or []), skip_bad)
+    overrides = [*(settings or []), *own_rows]
     chosen = load_recipe(recipe, overrides, base=base)
     folder = out or chosen.output.dir
     if preview:

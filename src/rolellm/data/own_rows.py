@@ -224,6 +224,7 @@ def load_own_rows(
     columns: Mapping[str, str] | None = None,
     split: str = "train",
     skip_bad: bool = False,
+    argument: str = "train_dataset",
 ) -> OwnRows[Item]:
     """Open rows of one's own and tell their form by their columns.
 
@@ -234,11 +235,12 @@ def load_own_rows(
         columns: The columns of a form, by the names that it gives them: ``{"prompt": "question"}``.
         split: Of several splits, the one to read.
         skip_bad: Skip bad rows and count them.
+        argument: The name of rows that are neither a file nor on the Hub.
 
     Raises:
         DataError: When there are no rows, or their columns fit no form or several; says what to name.
     """
-    source = _open_source(data, split)
+    source = _open_source(data, split, argument)
     columns = columns or {}
     names = source.list_columns(skip_bad=skip_bad)
     unknown = ", ".join(sorted(set(columns.values()) - set(names)))
@@ -325,9 +327,9 @@ class _Source:
         return list(names)
 
 
-def _open_source(data: Any, split: str) -> _Source:
+def _open_source(data: Any, split: str, argument: str) -> _Source:
     if not isinstance(data, str | Path):
-        return _open_dataset(data, "train_dataset", split)
+        return _open_dataset(data, argument, split)
     path = Path(data)
     if path.is_file():
         return _Source(str(path), files=[path])
@@ -420,7 +422,7 @@ def read_messages(value: Any, role: str) -> list[Turn]:
 def _read_turn(value: Mapping[str, Any]) -> Turn:
     """Read a turn, without what it leaves empty."""
     turn: Turn = {}
-    for name, item in _remove_missing(value).items():
+    for name, item in value.items():
         if item or name in ("content", "value", "weight"):
             turn[name] = item
     if "from" in turn:

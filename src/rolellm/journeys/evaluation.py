@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from rolellm.scoring.style import StyleResult
 
 _SETTINGS_FILES = (".yaml", ".yml", ".json")
-#: The config that is answered where nothing names one.
-DEFAULT_CONFIG = "instruction-generalization-eng"
 #: The real replies of one's own rows, which every judged model is compared with.
 SAID = "what was said"
 _OWN_HEADS = {"CUS": "Rouge-L"}
@@ -363,6 +361,10 @@ def _finish(folder: Path, systems: Mapping[str, Any], chosen: EvalSettings, resu
     return result
 
 
+def _name_model(model: Any) -> str:
+    return str(getattr(model, "model_dir", model))
+
+
 def _is_settings_file(model: Any) -> bool:
     return str(model).endswith(_SETTINGS_FILES)
 
@@ -374,15 +376,17 @@ def _check_models(systems: Mapping[str, Any], chosen: EvalSettings) -> None:
     for name, model in systems.items():
         try:
             if _is_settings_file(model):
-                LLM.of(str(model))
+                # Only now are its endpoints built.
+                _ = LLM.of(str(model)).models
             else:
-                LocalModel(str(getattr(model, "model_dir", model)), dtype=chosen.dtype)
+                LocalModel(_name_model(model), dtype=chosen.dtype)
         except RoleLLMError as error:
             raise type(error)(f"{name}: {error}") from error
 
 
 def _choose_data(chosen: EvalSettings, systems: Mapping[str, Any]) -> tuple[OwnData | None, EvalSettings]:
     """Choose what is answered where no rows are named: the config, else what a run was trained on, else the default."""
+    from rolellm.data.rolebench.schema import DEFAULT_CONFIG
     from rolellm.data.rolebench.source import find_only_config
 
     config = chosen.config or find_only_config(chosen.data_dir)
@@ -405,10 +409,14 @@ def _read_manifests(systems: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for model in systems.values():
         if _is_settings_file(model):
             continue
-        source = find_model(str(getattr(model, "model_dir", model)))
+        source = find_model(_name_model(model))
         for name in filter(None, (source.adapter, source.base)):
             for path in find_manifests(name):
-                content = read_json(path)
+                try:
+                    content = read_json(path)
+                except DataError:
+                    # Many programs have a file of that name.
+                    continue
                 if content.get("kind") == "rocit":
                     yield content
 
@@ -424,15 +432,15 @@ def _answer_own(model: Any, own: OwnTurns, path: Path, chosen: EvalSettings) -> 
     from rolellm.scoring.predictions import explain_interrupt
     from rolellm.scoring.settings import GenerateSettings
 
-    options: dict[str, Any] = {"max_new_tokens": chosen.max_new_tokens, "temperature": chosen.temperature}
-    llm = None
-    if _is_settings_file(model):
-        llm = str(model)
-    else:
-        options |= {"model": str(getattr(model, "model_dir", model)), "dtype": chosen.dtype}
-    path.parent.mkdir(parents=True, exist_ok=True)
+    settings = GenerateSettings(
+        model=_name_model(model),
+        dtype=chosen.dtype,
+        max_new_tokens=chosen.max_new_tokens,
+        temperature=chosen.temperature,
+    )
+    llm = str(model) if _is_settings_file(model) else None
     with explain_interrupt(path, f"the same call with out={str(path.parent.parent)!r}"):
-        answer_rows(own.rows, path, read(GenerateSettings, options), llm, own.messages)
+        answer_rows(own.rows, path, settings, llm, own.messages)
 
 
 def _read_replies(own: OwnTurns, path: Path) -> list[str]:
@@ -457,7 +465,7 @@ def _measure_own(model: Any, own: OwnTurns, path: Path, chosen: EvalSettings) ->
         sys.stderr.write(f"note: style is not measured: {error}\n")
     loss = None
     if not _is_settings_file(model):
-        local = LocalModel(str(getattr(model, "model_dir", model)), dtype=chosen.dtype)
+        local = LocalModel(_name_model(model), dtype=chosen.dtype)
         loss = measure_loss(local, own.rows, own.messages)
     return OwnFigures(told_apart, loss)
 

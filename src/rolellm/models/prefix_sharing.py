@@ -2,7 +2,9 @@
 
 Hooks on the backbone fold the padded rows of a pass into a tree, let the layers run over it once, and hand the hidden
 states back row by row. Hooks on the model itself serve trainers that ask for log-probabilities only (TRL's fused head):
-there, only the states of scored tokens leave the backbone. See dev/shared_prefix.md.
+there, only the states of scored tokens leave the backbone. Rows are compared token by token, so a beginning is shared
+exactly as far as the tokens are equal; whatever lies outside a token's own path is hidden from it. See
+dev/shared_prefix.md; our choice of method (the paper trains row by row).
 
 This module imports torch at its head; import it inside functions.
 """
@@ -11,17 +13,20 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
 
 import numpy as np
+import numpy.typing as npt
 import torch
 
 from rolellm.core.errors import ModelError
 from rolellm.core.settings import suggest_keywords
 from rolellm.models.families import explain_not_shared
-from rolellm.models.prefix_tree import Index, fold_rows
 from rolellm.models.tree_attention import Attention, TreeMask, attend_tree
+
+Index = npt.NDArray[np.int64]
 
 _NAME: Final = "rolellm_tree_over_{}"
 _IGNORED: Final = -100
@@ -333,3 +338,67 @@ def _unfold_scores(_model: Any, _args: Any, kwargs: dict[str, Any], output: Any)
             output[name] = rows.masked_scatter(tree.is_scored, scores[0])
     output["label_mask"] = tree.is_scored
     return output
+
+
+@dataclass(frozen=True, slots=True, eq=False)  # Arrays do not compare as one.
+class PrefixTree:
+    """Rows of tokens as one sequence of ``length`` tokens, depth first.
+
+    Attributes:
+        ids: ``(length,)`` tokens.
+        positions: ``(length,)``: the position of each token in its row, counted from 0 without padding.
+        ends: ``(length,)``: where the part of the sequence stops that may look at a token: token ``i`` sees token ``j``
+            if ``j <= i < ends[j]``.
+        index: ``(rows, columns)``: where each token of the rows is in the sequence; 0 for padding.
+    """
+
+    ids: Index
+    positions: Index
+    ends: Index
+    index: Index
+
+
+def fold_rows(ids: Index, mask: npt.NDArray[np.bool_]) -> PrefixTree:
+    """Fold rows into a tree.
+
+    Rows are put in the order of their tokens, so that those that begin alike are neighbors. All work is on whole
+    arrays: about a millisecond for 128 rows of 400 tokens.
+
+    Args:
+        ids: ``(rows, columns)`` tokens; none is negative.
+        mask: ``(rows, columns)``: true for tokens, false for padding, which may be on either side.
+
+    Raises:
+        ValueError: For a row without a token.
+    """
+    lengths = mask.sum(axis=1)
+    if not lengths.all():
+        raise ValueError(f"row {lengths.argmin()} of the batch is all padding")
+    # One more column, all padding: there, if nowhere before, two rows differ.
+    columns = np.arange(lengths.max() + 1)
+    is_token = columns < lengths[:, None]
+    tokens = np.full(is_token.shape, -1, np.int64)
+    tokens[is_token] = ids[mask]
+    rows, width = tokens.shape
+    # Big-endian bytes sort like the numbers; a row that another begins with comes first.
+    keys = (tokens + 1).astype(">i8").view(f"V{8 * width}")
+    order = keys.ravel().argsort(kind="stable")
+    tokens = tokens[order]
+    later = tokens[1:]
+    differs = (later != tokens[:-1]) | (later < 0)
+    shared = np.append(0, differs.argmax(axis=1))
+    is_own = columns >= shared[:, None]
+    is_new = is_own & is_token[order]
+    starts = np.append(0, is_new.sum(axis=1).cumsum())
+    numbers = np.arange(rows)[:, None]
+    # A token that a row shares is the one of the nearest row before that does not share it.
+    owners = np.maximum.accumulate(is_own * numbers)
+    index = starts[owners] + columns - shared[owners]
+    # A token is seen up to the next row that shares less.
+    closing = np.full_like(owners, rows)
+    closing[:-1] = np.where(is_own, numbers, rows)[1:]
+    closing = np.minimum.accumulate(closing[::-1])[::-1]
+    unsorted = np.zeros(ids.shape, np.int64)
+    unsorted[mask] = index[order.argsort()][is_token]
+    positions = is_new.nonzero()[1]
+    return PrefixTree(tokens[is_new], positions, starts[closing[is_new]], unsorted)

@@ -51,7 +51,7 @@ class TreeMask:
     """The mask of which token of a tree sees which, for the attention of all layers.
 
     Args:
-        ends: ``(length,)``, as in `rolellm.models.prefix_tree.PrefixTree`.
+        ends: ``(length,)``, as in `rolellm.models.prefix_sharing.PrefixTree`.
         positions: ``(length,)``: likewise.
         attention: How to attend.
 

@@ -70,7 +70,7 @@ def load_own_turns(
         DataError: At a bad row, and where no reply is left.
     """
     forms: tuple[RowForm[Any], ...] = (*DIALOGUES, _ROLEBENCH)
-    source = load_own_rows(data, forms, columns=columns, skip_bad=skip_bad)
+    source = load_own_rows(data, forms, columns=columns, skip_bad=skip_bad, argument="your rows")
     rows: list[Row] = []
     trained: list[Row] = []
     messages: dict[str, Messages] = {}

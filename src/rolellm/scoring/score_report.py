@@ -30,6 +30,8 @@ from rolellm.scoring.statistics.intervals import (
 Metric = Literal["CUS", "RAW", "SPE"]
 ReferenceKind = Literal["script_based", "script_agnostic", "mixed"]
 METRICS: tuple[Metric, ...] = ("CUS", "RAW", "SPE")
+#: What CUS is of turns of one's own dialogues.
+LIKENESS = "likeness to what was said"
 #: What a table of scores shows: the three scores and their mean.
 COLUMNS = (*METRICS, "avg")
 
@@ -270,6 +272,11 @@ class ScoreReport(Result):
     def is_own(self) -> bool:
         """Whether its rows are of a release of one's own."""
         return bool(self.fingerprint.get("dataset", {}).get("own"))
+
+    @property
+    def has_dialogues(self) -> bool:
+        """Whether its rows are turns of one's own dialogues, so that CUS is the likeness to what was said."""
+        return any(row.dialogue for row in self.rows)
 
     @property
     def leading(self) -> ScoreReport:

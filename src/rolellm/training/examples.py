@@ -88,7 +88,8 @@ class Example:
     @property
     def trained_tokens(self) -> int:
         """Number of tokens that are trained."""
-        return len(self.reply_ids) - sum(stop - start for start, stop in self.gaps)
+        read = sum(stop - start for start, stop in self.gaps)
+        return len(self.reply_ids) - read
 
 
 class ExampleChain(Sequence[Example]):
@@ -115,7 +116,8 @@ def hash_examples(examples: Iterable[Example]) -> str:
     """Hash all tokens and rows, and which reply belongs to which prompt: SHA-256 in hex."""
     digest = hashlib.sha256()
     for example in examples:
-        digest.update(array("q", [len(example.prompt_ids), len(example.reply_ids), *chain(*example.gaps)]))
+        sizes = [len(example.prompt_ids), len(example.reply_ids)]
+        digest.update(array("q", [*sizes, *chain(*example.gaps)]))
         digest.update(array("i", example.prompt_ids))
         digest.update(array("i", example.reply_ids))
         if example.row is not None:
@@ -192,10 +194,10 @@ def _tokenize(
                 replies = list(islice(encoded, len(chat.replies)))
                 if not chat.is_plain:
                     try:
-                        asked, replied = encode_turns(chat.messages, list(chat.turns.values()), chat.options)
+                        prompt_ids, reply_ids = encode_turns(chat.messages, list(chat.turns.values()), chat.options)
                     except ModelError as error:
                         raise RecipeError(f"row {chat.row_id}: {error}") from error
-                    yield chat, array("i", asked), array("i", replied)
+                    yield chat, array("i", prompt_ids), array("i", reply_ids)
                     continue
                 if chat.messages != messages or not prompt:
                     messages, prompt = chat.messages, array("i", encode_prompt(chat.messages))

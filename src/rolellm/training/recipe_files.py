@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,6 +109,19 @@ def load_recipe(
     recipe = read(Recipe, values)
     check_recipe(recipe)
     return recipe
+
+
+def override_data(
+    data_dir: str | Path | None = None,
+    path: str | None = None,
+    columns: Mapping[str, str] | None = None,
+    skip_bad: bool = False,
+) -> list[str]:
+    """Make the overrides of a recipe's data for `load_recipe`; see `rolellm.training.recipe.DataRecipe`."""
+    folder = None if data_dir is None else str(data_dir)
+    values = {"data_dir": folder, "path": path, "columns": dict(columns or {}), "skip_bad": skip_bad}
+    # JSON text is YAML text, whatever a path holds.
+    return [f"data.{key}={json.dumps(value, ensure_ascii=False)}" for key, value in values.items() if value]
 
 
 def _find_adapter(folder: Path) -> tuple[Values, Values]:

@@ -1,4 +1,4 @@
-"""What a recipe trains on: rows of RoleBench, of a script or of another data set, as prompts and their replies."""
+"""The rows that a recipe trains on, of RoleBench, of a script or of one's own, as prompts and their replies."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Conversation:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the chat template gets besides the turns."""
+        """Options of the chat template."""
         tools = self.columns.get("tools")
         options = {"tools": tools} if tools else {}
         return options | (self.columns.get("chat_template_kwargs") or {})
@@ -96,7 +96,7 @@ class Conversation:
 
     @property
     def question(self) -> str:
-        """What the last user's turn asks."""
+        """The text of the last user's turn."""
         return find_question(self.messages)
 
     @property
@@ -133,7 +133,7 @@ def load_replies(recipe: Recipe) -> Replies:
 
 
 def select_base_rows(recipe: Recipe, replies: Replies) -> list[Row]:
-    """The rows that a base is built from: those trained on and, where these have no plain answers, the sample's."""
+    """Select what a base is built from: the rows trained on and, where these have no plain answers, the sample's."""
     # Dialogues are not read for rows that they do not hold.
     rows: list[Row] = []
     if not isinstance(replies, OwnRows):
@@ -150,7 +150,7 @@ def select_base_rows(recipe: Recipe, replies: Replies) -> list[Row]:
 
 
 def collect_trained_on(recipe: Recipe, replies: Sequence[Row] | Sequence[Conversation]) -> TrainedOn:
-    """The roles and instructions among what is trained on."""
+    """Collect the roles and instructions among what is trained on."""
     trained = TrainedOn.of(replies)
     # The lines before a line of a script are not an instruction.
     return replace(trained, instructions=frozenset()) if recipe.data.source == "script" else trained
@@ -170,7 +170,7 @@ def prepare_ask(recipe: Recipe, rows: Sequence[Row]) -> DescriptionPrompts:
 
 
 def load_rows(recipe: Recipe) -> list[Row]:
-    """The rows that a recipe trains on, from the dataset that it names.
+    """Load the rows that a recipe trains on, from the dataset that it names.
 
     Raises:
         SettingsError: When the dataset has no such split, or the recipe leaves no row of it.
@@ -217,7 +217,8 @@ def read_own_rows(
         return rows
     items = list(rows)
     count = format_count(len(items), "row")
-    sys.stderr.write(f"{rows.name} ({rows.form.name}): {count}{describe_skipped(rows)}\n")
+    line = f"{rows.name} ({rows.form.name}): {count}"
+    sys.stderr.write(f"{line}{describe_skipped(rows)}\n")
     return items
 
 
@@ -230,7 +231,7 @@ def describe_skipped(rows: OwnRows[Any]) -> str:
 
 
 def list_languages(replies: Replies) -> tuple[Language, ...]:
-    """The languages of replies; of dialogues, those of the first ones."""
+    """List the languages of replies; of dialogues, those of the first ones."""
     most = _SAMPLED if isinstance(replies, OwnRows) else None
     languages = {voice.language for voice in islice(list_voices(replies), most)}
     return tuple(sorted(languages))
@@ -241,8 +242,9 @@ def list_voices(replies: Replies) -> Iterator[Row | Conversation]:
     for item in replies:
         if isinstance(item, Dialogue):
             number = item.replies[0]
+            before = item.messages[:number]
             reply = {"completion": item.messages[number]["content"]}
-            yield Conversation(item.id, item.messages[:number], reply, role=item.role)
+            yield Conversation(item.id, before, reply, role=item.role)
         else:
             yield item
 
@@ -254,9 +256,12 @@ def _read_row(columns: Mapping[str, Any]) -> Row:
     texts = [columns["question"], *references]
     if not all(isinstance(text, str) for text in texts):
         raise DataError("found no texts in question and references; expected a text, and a list of texts")
-    filled = {"subset": "general", "language": detect_language("".join(texts))}
-    values = {key: value for key, value in columns.items() if value is not None}
-    return Row.from_columns({**filled, **values, "references": references})
+    values: dict[str, Any] = {"subset": "general", "language": detect_language("".join(texts))}
+    for name, value in columns.items():
+        if value is not None:
+            values[name] = value
+    values["references"] = references
+    return Row.from_columns(values)
 
 
 def _read_conversation(columns: Mapping[str, Any], trainer: str) -> Conversation:
@@ -298,39 +303,44 @@ def _select_columns(columns: Mapping[str, Any], trainer: str) -> dict[str, Any]:
 
 
 def split_held_out(
-    replies: Sequence[Row] | Sequence[Conversation], share: float, seed: int
+    replies: Sequence[Row] | Sequence[Conversation], share: float, seed: int, *, is_required: bool = True
 ) -> tuple[list[Any], list[Any]]:
-    """Training rows, and rows held out with all replies to their instructions, whatever the role.
+    """Split off rows to hold out, with all replies to their instructions, whatever the role.
 
     An instruction's place depends on its text and the seed alone.
 
     Args:
         replies: Rows or conversations.
-        share: Of the instructions, to hold out; one at least, unless there is only one.
+        share: Of the instructions, to hold out.
         seed: For the draw.
+        is_required: Hold out one at least, unless there is only one.
     """
     places = [draw_place(hash_instruction(item.question), seed) for item in replies]
-    limit = find_held_out_limit(places, share)
-    kept: list[Any] = []
+    limit = find_held_out_limit(places, share, is_required=is_required)
+    trained: list[Any] = []
     held_out: list[Any] = []
     for place, item in zip(places, replies, strict=True):
         if place < limit:
             held_out.append(item)
         else:
-            kept.append(item)
-    return kept, held_out
+            trained.append(item)
+    return trained, held_out
 
 
-def find_held_out_limit(places: Iterable[float], share: float) -> float:
-    """Find the place below which items are held out: the share, and one place at least on either side of it."""
+def find_held_out_limit(places: Iterable[float], share: float, *, is_required: bool) -> float:
+    """Find the place below which items are held out: the share, and one place at least on either side of it.
+
+    Where it is not required, nothing is held out of so few that the share is less than one.
+    """
     distinct = sorted(set(places))
-    if share == 0 or len(distinct) < 2:
+    is_enough = is_required or share * len(distinct) >= 1
+    if not is_enough or len(distinct) < 2:
         return 0.0
     return min(max(share, distinct[1]), distinct[-1])
 
 
 def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
-    """The rows that a recipe trains on, in their order.
+    """Select the rows that a recipe trains on, in their order.
 
     A row's place in the mix depends on its id and the seed alone, so that adding rows moves no other row in or out.
 
@@ -404,9 +414,9 @@ def make_conversations(
             chosen, rejected = row.references[0], row.raw_reference
             if trainer == "dpo":
                 yield Conversation(row.id, messages, {"chosen": chosen, "rejected": rejected}, role=row.role)
-            else:
-                yield Conversation(row.id, messages, {"completion": chosen}, role=row.role, columns={"label": True})
-                yield Conversation(row.id, messages, {"completion": rejected}, role=row.role, columns={"label": False})
+                continue
+            for reply, label in ((chosen, True), (rejected, False)):
+                yield Conversation(row.id, messages, {"completion": reply}, role=row.role, columns={"label": label})
 
 
 def check_positions(max_length: int, positions: int | None) -> None:
@@ -436,31 +446,35 @@ def check_prompts(
     """
     if context is None:
         return
-    longest = {row.role: row for row in sorted(rows, key=lambda row: len(row.question))}
+    by_length = sorted(rows, key=lambda row: len(row.question))
+    longest = {row.role: row for row in by_length}
     own = find_own_manifest(data.data_dir) or {}
-    talks = {role["role"]: role["talk"] for role in own.get("roles", ()) if role.get("talk")}
+    talks = {role["role"]: role.get("talk") for role in own.get("roles", ())}
     long: dict[str, int] = {}
     for role, row in longest.items():
         prompts = [ask(row)]
-        if role in talks:
-            talk = talks[role]
+        talk = talks.get(role)
+        if talk:
             question = f"{row.question}\n\n{talk['after']}".strip()
-            prompts.append([{"role": "system", "content": talk["system"]}, {"role": "user", "content": question}])
+            system = {"role": "system", "content": talk["system"]}
+            prompts.append([system, {"role": "user", "content": question}])
         tokens = max(len(encode_prompt(tokenizer, prompt)) for prompt in prompts)
         if tokens > limit_prompt(context):
             long[role] = tokens
     if long:
+        names = join_names(long, NAMED)
+        most = max(long.values())
         warnings.warn(
-            f"prompts of {join_names(long, NAMED)} have up to {max(long.values()):,} tokens, and the base takes "
-            f"{context:,} with the reply: the tuned model will cut replies short in `rolellm generate`, and refuse to "
-            "talk in `chat` and `test`. Use a base with a longer context (--base), or a shorter description or card",
+            f"prompts of {names} have up to {most:,} tokens, and the base takes {context:,} with the reply: the tuned "
+            "model will cut replies short in `rolellm generate`, and refuse to talk in `chat` and `test`. Use a base "
+            "with a longer context (--base), or a shorter description or card",
             RoleLLMWarning,
             stacklevel=3,
         )
 
 
 def load_script_profiles(data: DataRecipe) -> list[Profile]:
-    """The profiles whose dialogue a recipe trains on: those of the roles in the rows of its split.
+    """Load the profiles whose dialogue a recipe trains on: those of the roles in the rows of its split.
 
     Going by the rows keeps roles that the config holds out (role generalization) out of training.
 
@@ -487,7 +501,7 @@ def make_script_conversations(
     max_rows: int | None = None,
     turns_before: int = SCRIPT_TURNS,
 ) -> list[Conversation]:
-    """One conversation a line of the role, in the order of the script; ``row_id`` is ``script/ROLE/N``, N from 1.
+    """Make a conversation of each line of the role, in the order of the script; its id is ``script/ROLE/N``, N from 1.
 
     Args:
         profiles: The roles, as from `load_script_profiles`.

@@ -26,6 +26,7 @@ from rolellm.core.jsonl import read_json, read_jsonl
 from rolellm.core.locks import check_unlocked, lock_folder
 from rolellm.core.records import Row
 from rolellm.core.result import Result
+from rolellm.core.text import format_count
 from rolellm.data.own_rows import OwnRows
 from rolellm.models.families import explain_not_shared
 from rolellm.models.find import hash_model, read_trained_on
@@ -37,7 +38,7 @@ from rolellm.training import rows as data
 from rolellm.training.dialogues import describe_dialogues, encode_dialogues
 from rolellm.training.examples import Example, ExampleChain, encode
 from rolellm.training.recipe import DataRecipe, OutputRecipe, Recipe, TrainingRecipe
-from rolellm.training.recipe_files import check_recipe, load_recipe
+from rolellm.training.recipe_files import check_recipe, load_recipe, override_data
 from rolellm.training.rewards import find_reward, prepare_rewards, take_rewards
 from rolellm.training.safety import answer_in_role, plan_answers
 
@@ -130,7 +131,8 @@ def _prepare_dialogues(
     table = encode_dialogues(dialogues, tokenizer, training)
     note = describe_dialogues(dialogues, table, training.max_length)
     if held_out is None:
-        train_part, held_out_part = table.split(recipe.data.held_out)
+        is_required = training.eval_strategy != "no"
+        train_part, held_out_part = table.split(recipe.data.held_out, is_required=is_required)
         held_out_examples: Sequence[Example] = held_out_part.examples
         note += f"; {held_out_part.dialogues:,} held out"
     else:
@@ -176,9 +178,10 @@ def _prepare_rows(
     if is_own:
         fingerprint = hash_json(list(map(asdict, replies)))
     # Rows of one's own have no test split.
-    is_split = training.eval_strategy != "no" or (is_own and training.trainer == "sft")
-    if held_out is None and is_split:
-        replies, held_out = data.split_held_out(replies, recipe.data.held_out, training.seed)
+    is_required = training.eval_strategy != "no"
+    if held_out is None and (is_required or (is_own and training.trainer == "sft")):
+        share, seed = recipe.data.held_out, training.seed
+        replies, held_out = data.split_held_out(replies, share, seed, is_required=is_required)
     held_out_examples: Sequence[Example] = ()
     if held_out:
         held_out_examples = _encode_held_out(recipe, held_out, ask, tokenizer)
@@ -292,9 +295,11 @@ class TrainingRun(Result):
     def remarks(self) -> list[str]:
         """Return what was trained, how the loss went, and where the run is."""
         amount = f"{self.steps} steps on {self.examples:,} replies of {self.rows:,} rows"
-        lines = [f"{amount}: loss {self.first_loss:.3f} → {self.last_loss:.3f} in {self.seconds:.0f} s"]
+        losses = f"{self.first_loss:.3f} → {self.last_loss:.3f}"
+        lines = [f"{amount}: loss {losses} in {self.seconds:.0f} s"]
         if self.eval_loss is not None:
-            lines.append(f"loss on {self.held_out:,} held-out rows: {self.eval_loss:.3f}")
+            count = format_count(self.held_out, "held-out row")
+            lines.append(f"loss on {count}: {self.eval_loss:.3f}")
         return [*lines, str(self.out)]
 
     @property
@@ -316,6 +321,9 @@ def train(
     *,
     train_dataset: Any = None,
     eval_dataset: Any = None,
+    columns: Mapping[str, str] | None = None,
+    skip_bad: bool = False,
+    data_dir: str | Path | None = None,
     base: str | Path | None = None,
     out: str | Path | None = None,
     resume: bool = False,
@@ -335,6 +343,9 @@ def train(
         train_dataset: Train on these rows instead of the recipe's data: a file, an id on the Hub, a dataset or stream
             of `datasets`, or a list of dicts; for their forms see docs/training.md.
         eval_dataset: Compute ``eval_loss`` on these rows instead of a part that is held out.
+        columns: Columns of ``train_dataset`` that have other names, such as ``{"prompt": "question"}``.
+        skip_bad: Skip bad rows of ``train_dataset`` and count them.
+        data_dir: A local copy of the release, or a data set of ``rolellm role release``, instead of the recipe's.
         base: Tune this model instead of the recipe's base: a folder, or an id on the Hub.
         out: The run's folder; by default the ``output.dir`` of your own recipe or, for one that ships, a temporary
             folder whose name is printed.
@@ -356,7 +367,8 @@ def train(
     if eval_dataset is not None:
         training.setdefault("eval_strategy", "epoch")
     rewards = take_rewards(training)
-    chosen = load_recipe(recipe, base=base, **training)
+    overrides = override_data(data_dir, columns=columns, skip_bad=skip_bad)
+    chosen = load_recipe(recipe, overrides, base=base, **training)
     functions = [find_reward(reward) for reward in rewards or chosen.training.reward_funcs]
     chosen, rows = read_replies(chosen, train_dataset)
     held_out = None if eval_dataset is None else _read_own_rows(chosen, eval_dataset)

@@ -1,5 +1,6 @@
 """load_dataset("rolebench", …) as a notebook calls it."""
 
+import inspect
 import json
 import os
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import warnings
 from pathlib import Path
 
+import datasets
 import pytest
 from datasets import get_dataset_config_names, get_dataset_split_names, load_dataset
 from hypothesis import HealthCheck, given, settings
@@ -14,9 +16,10 @@ from hypothesis import strategies as st
 
 from rolellm.core.errors import ReleaseNotFoundError, SettingsError
 from rolellm.core.records import Row
+from rolellm.data.rolebench.register import register
 from rolellm.data.rolebench.release import Release, iter_rows
 from rolellm.data.rolebench.schema import CONFIGS, get_config
-from rolellm.data.rolebench.source import MissingFilesWarning
+from rolellm.data.rolebench.source import MissingFilesWarning, sample_folder
 
 COLUMNS = [
     *("id", "role", "language", "subset", "question", "references", "reference_types", "raw_reference", "rolegpt"),
@@ -139,6 +142,14 @@ def test_config_and_split_names():
     assert get_dataset_split_names("rolebench", "sample") == ["train", "test"]
 
 
+def test_a_builder_has_the_name_where_datasets_was_imported_first(monkeypatch):
+    original = inspect.unwrap(datasets.load_dataset_builder)
+    monkeypatch.setattr(datasets, "load_dataset_builder", original)
+    register()
+    builder = datasets.load_dataset_builder("rolebench", "instruction-generalization-zh", data_dir=str(sample_folder()))
+    assert builder.info.features.keys() >= {"role", "question", "references"}
+
+
 def test_partial_release_warns_and_names_each_missing_file(write_release):
     base = "rolebench-eng/instruction-generalization"
     folder = write_release(**{f"{base}/general/train.jsonl": None, f"{base}/role_specific/train.jsonl": None})
@@ -156,7 +167,7 @@ def test_partial_release_warns_and_names_each_missing_file(write_release):
     [
         pytest.param(None, {}, "data_dir.*ROLEBENCH_DIR.*Hub.*sample", id="no-source-and-offline"),
         pytest.param(None, {"data_dir": ""}, "Did you mean .*release", id="the-release's-parent"),
-        pytest.param("instruction-generalisation-zh", {}, "Did you mean 'instruction-generalization-zh'", id="config"),
+        pytest.param("instruction-generalisation-zh", {}, "did you mean instruction-generalization-zh", id="config"),
         pytest.param("sample", {"data_files": "x.jsonl"}, "takes data_dir=RELEASE", id="data-files"),
     ],
 )

@@ -26,8 +26,8 @@ _BATCH = 1_000
 
 def register() -> None:
     """Arrange for the name to be known to ``datasets``, now or when it is imported; twice is the same as once."""
-    # `datasets.inspect` holds its own references to the functions.
-    for module in ("datasets.load", "datasets.inspect"):
+    # `datasets` itself and `datasets.inspect` hold their own references to the functions.
+    for module in ("datasets", "datasets.load", "datasets.inspect"):
         wrapt.register_post_import_hook(_hook, module)
 
 
@@ -76,8 +76,8 @@ def _hook(module: ModuleType) -> None:
 
 
 def _wrap(module: ModuleType, name: str, handler: Callable[..., Any]) -> None:
-    original = getattr(module, name)
-    if getattr(original, _MARK, False):
+    original = getattr(module, name, None)
+    if original is None or hasattr(original, _MARK):
         return
 
     @functools.wraps(original)
