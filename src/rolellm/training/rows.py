@@ -303,7 +303,7 @@ def _select_columns(columns: Mapping[str, Any], trainer: str) -> dict[str, Any]:
 
 
 def split_held_out(
-    replies: Sequence[Row] | Sequence[Conversation], share: float, seed: int
+    replies: Sequence[Row] | Sequence[Conversation], share: float, seed: int, *, is_required: bool = True
 ) -> tuple[list[Any], list[Any]]:
     """Training rows, and rows held out with all replies to their instructions, whatever the role.
 
@@ -311,11 +311,12 @@ def split_held_out(
 
     Args:
         replies: Rows or conversations.
-        share: Of the instructions, to hold out; one at least, unless there is only one.
+        share: Of the instructions, to hold out.
         seed: For the draw.
+        is_required: Hold out one at least, unless there is only one.
     """
     places = [draw_place(hash_instruction(item.question), seed) for item in replies]
-    limit = find_held_out_limit(places, share)
+    limit = find_held_out_limit(places, share, is_required=is_required)
     kept: list[Any] = []
     held_out: list[Any] = []
     for place, item in zip(places, replies, strict=True):
@@ -326,10 +327,14 @@ def split_held_out(
     return kept, held_out
 
 
-def find_held_out_limit(places: Iterable[float], share: float) -> float:
-    """Find the place below which items are held out: the share, and one place at least on either side of it."""
+def find_held_out_limit(places: Iterable[float], share: float, *, is_required: bool) -> float:
+    """Find the place below which items are held out: the share, and one place at least on either side of it.
+
+    Where it is not required, nothing is held out of so few that the share is less than one.
+    """
     distinct = sorted(set(places))
-    if share == 0 or len(distinct) < 2:
+    is_enough = is_required or share * len(distinct) >= 1
+    if not is_enough or len(distinct) < 2:
         return 0.0
     return min(max(share, distinct[1]), distinct[-1])
 
