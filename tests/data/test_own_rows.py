@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, Image
 
 from rolellm.core.errors import DataError
 from rolellm.core.jsonl import write_jsonl
@@ -167,6 +167,9 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
         load(tmp_path)
     with pytest.raises(DataError, match="train_dataset has no rows"):
         load([])
+    pictures = Dataset.from_list([FORMS["text"]]).add_column("photo", [None]).cast_column("photo", Image())
+    with pytest.raises(DataError, match="found pictures or sound in the column photo; expected text"):
+        load(pictures)
     group = [{"name": name, "is_user": False, "mes": "Aye."} for name in ("Ahab", "Pip")]
     with pytest.raises(DataError, match="a group chat of Ahab, Pip"):
         load(write(tmp_path / "group.jsonl", group))
