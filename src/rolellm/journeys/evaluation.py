@@ -318,11 +318,11 @@ def _evaluate_own(
 ) -> EvalResult:
     from rolellm.reporting.build import ReportSources, build_report
     from rolellm.scoring.own_turns import load_own_turns
-    from rolellm.scoring.rows import draw_rows
 
     instructions = _read_trained_instructions(systems)
-    own = load_own_turns(data.source, data.columns, skip_bad=data.skip_bad, instructions=instructions)
-    own = own.select(draw_rows(own.rows, chosen.limit))
+    own = load_own_turns(
+        data.source, data.columns, skip_bad=data.skip_bad, instructions=instructions, limit=chosen.limit
+    )
     for note in own.notes:
         sys.stderr.write(f"note: {note}\n")
     dialogues = format_count(len({row.dialogue or row.id for row in own.rows}), "dialogue")
