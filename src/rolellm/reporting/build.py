@@ -233,7 +233,7 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
     titles = [part.title for part in parts]
     titles += [block.title for block in blocks]
     content = PageContent(
-        join_names(titles), parts, questions, answers, findings=findings, recipe=recipe, blocks=blocks
+        f"Report: {join_names(titles)}", parts, questions, answers, findings=findings, recipe=recipe, blocks=blocks
     )
     return BuiltReport(content, tables)
 
