@@ -1,8 +1,9 @@
-"""The ways a new user goes, from a wheel in an environment of its own: README's lines, a card, a model's numbers."""
+"""The ways a new user goes, from a wheel in an environment of its own: the README's blocks, and a card."""
 
 import json
 import os
 import re
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,7 @@ import pytest
 from .alone import make_environment, run_alone
 from .journeys.test_making import CARD
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(1800)]
 
 
 @pytest.fixture(scope="module")
@@ -19,33 +20,38 @@ def python(tmp_path_factory: pytest.TempPathFactory, root: Path) -> Path:
 
 
 @pytest.fixture(scope="module")
-def tuned(python: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The README's first lines as they stand there, but for a shorter training; the folder that they leave a run in."""
-    block = re.findall(r"```python\n(.*?)```", (root / "README.md").read_text(encoding="utf-8"), re.DOTALL)[0]
-    lines = block.partition("\nhamlet")[0].replace('report_to="none")', 'report_to="none", max_steps=4, out="run")')
-    folder = tmp_path_factory.mktemp("walk")
-    shown = run_alone(python, "-c", lines, env=dict(os.environ), cwd=folder, timeout=600)
-    assert shown.returncode == 0, shown.stderr
-    return folder / "run"
+def folder(python: Path, root: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """What is left of the README's blocks, run one after another as they stand, all but the first, which installs."""
+    blocks = re.findall(r"^```(bash|python)\n(.*?)^```$", (root / "README.md").read_text("utf-8"), re.M | re.S)
+    assert blocks[0][1].startswith("pip install") and len(blocks) > 5
+    folder = tmp_path_factory.mktemp("readme")
+    (folder / "examples").symlink_to(root / "examples")
+    command = python.with_name("rolellm")
+    command.write_text(f'#!/bin/sh\nexec {python} -m rolellm "$@"\n')
+    command.chmod(0o755)
+    env = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    env |= {"PATH": f"{python.parent}:{os.environ['PATH']}", "HF_HUB_OFFLINE": "1"}
+    for kind, block in blocks[1:]:
+        words = ["bash", "-e", "-c", block] if kind == "bash" else [str(python), "-c", block]
+        shown = subprocess.run(
+            words, cwd=folder, env=env, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=900
+        )
+        assert shown.returncode == 0, f"{block}\n{shown.stdout[-2000:]}\n{shown.stderr[-2000:]}"
+        comments = re.findall(r"^# (.*)$", block, re.M)
+        assert all(comment in shown.stdout for comment in comments), shown.stdout
+    return folder
 
 
-def test_the_lines_of_the_readme(tuned: Path) -> None:
-    assert "<h1" in (tuned.parent / "eval" / "report.html").read_text(encoding="utf-8")
-    assert json.loads((tuned.parent / "eval" / "eval.json").read_text(encoding="utf-8"))["findings"]
+def test_the_readmes_blocks_leave_what_they_name(folder: Path) -> None:
+    for name in ("first", "new", "own", "ada"):
+        assert "<h1" in (folder / name / "report.html").read_text(encoding="utf-8"), name
+    assert (folder / "first" / "scores.svg").read_text(encoding="utf-8").startswith("<svg")
+    assert (folder / "smoke.html").is_file() and (folder / "runs" / "queen" / "manifest.json").is_file()
 
 
-def test_a_card_talks_by_one_command(tuned: Path, python: Path, clean_env: dict[str, str], tmp_path: Path) -> None:
+def test_a_card_talks_by_one_command(folder: Path, python: Path, clean_env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "tobin.json").write_text(json.dumps(CARD), encoding="utf-8")
-    words = ("-m", "rolellm", "chat", "tobin.json", "--model", str(tuned), "--set", "max_tokens=8")
+    words = ("-m", "rolellm", "chat", "tobin.json", "--model", "sample", "--set", "max_tokens=8")
     shown = run_alone(python, *words, env=clean_env, cwd=tmp_path, input="Who are you?\n", timeout=300)
     assert shown.returncode == 0, shown.stderr
     assert CARD["data"]["first_mes"] in shown.stdout and "Traceback" not in shown.stderr
-
-
-def test_the_samples_numbers_by_one_command(
-    tuned: Path, python: Path, clean_env: dict[str, str], tmp_path: Path
-) -> None:
-    words = ("-m", "rolellm", "eval", str(tuned), "--config", "sample", "--limit", "8", "--set", "max_new_tokens=8")
-    shown = run_alone(python, *words, env=clean_env, cwd=tmp_path, timeout=300)
-    assert shown.returncode == 0, shown.stderr
-    assert "Some figures rest on" in shown.stdout and "Report: eval/report.html" in shown.stdout

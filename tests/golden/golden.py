@@ -34,7 +34,7 @@ _VARY_AS_NUMBERS = {"stop", "length", "empty", "new_tokens"}
 #: Values under these are sentences, which may be put better.
 _WORDS = {
     *("note", "notes", "warnings", "problems", "problem", "message", "reason", "shortfall", "text", "length_problem"),
-    *("why", "messages"),
+    *("why", "messages", "findings"),
 }
 #: Hashes that name data or prompts. Any other is of files whose bytes may differ, of code, or of versions.
 _STABLE_HASHES = {"fingerprint", "dataset_fingerprint", "form_hash", "chat_template"}

@@ -61,7 +61,7 @@ GROUPS: dict[str, dict[str, Case]] = {
             exact=("*/dialogue.jsonl",),
         ),
         "build without a model": Case(
-            f"role build queen.jsonl --role {QUEEN} --out own --description description.txt --catchphrases none --json",
+            f"role build queen.jsonl --role {QUEEN} --out own --description description.txt --catchphrases 0 --json",
             after=("parse",),
             left=("own",),
             exact=("*/dialogue.jsonl",),

@@ -40,7 +40,6 @@ def test_pairs_that_lack_an_order_do_not_look_like_a_taste_for_a_place() -> None
     judgements = [one if one.order[0] == "a" else replace(one, ranks=None, unscored="cut") for one in made.pairs()]
     found = diagnosed(made.comparison(), judgements)
     assert found["biases"]["first_preferred"] is found["biases"]["consistency"] is None
-    assert found["unscored"]["incomplete_pairs"] == 160
 
 
 def test_consistency_is_the_share_of_pairs_whose_orders_agree() -> None:
@@ -53,9 +52,6 @@ def test_consistency_is_the_share_of_pairs_whose_orders_agree() -> None:
 def test_a_taste_for_a_place_is_measured_in_lists() -> None:
     made = Simulator({"a": 0.5, "b": 0.0, "c": -0.5}, questions=100, first=1.5)
     found = diagnosed(made.comparison(), made.lists(rotations=4))
-    assert len(found["mean_rank_by_position"]) == 4
-    assert sum(found["mean_rank_by_position"]) == pytest.approx(10)
-    assert min(found["mean_rank_by_position"]) == found["mean_rank_by_position"][0]
     assert found["biases"]["rank_slope"]["ci95"][0] > 0
     fair = Simulator({"a": 0.5, "b": 0.0, "c": -0.5}, questions=100)
     assert contains(diagnosed(fair.comparison(), fair.lists())["biases"]["rank_slope"], 0)

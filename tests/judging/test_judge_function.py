@@ -60,7 +60,7 @@ def test_files_find_their_rows_as_the_command_does(rows: Any, command: Command, 
         path.with_name(f"{name}.jsonl.meta.json").write_text('{"config": "sample", "split": "test"}')
     (tmp_path / "words.yaml").write_text(json.dumps(LLM))
     files = {name: str(tmp_path / f"{name}.jsonl") for name in ("a", "b")}
-    result = judge(files, llm=tmp_path / "words.yaml", limit=6)
+    result = judge(files, llm=tmp_path / "words.yaml", out=tmp_path / "python", limit=6)
     words = [*files.values(), "--llm", str(tmp_path / "words.yaml"), "--limit", "6", "--out", str(tmp_path / "run")]
     assert (result.config, result.split, result.rows) == ("sample", "test", 6)
     assert {**result.to_dict(), "spent": None} == {**command("judge", *words, "--json").json, "spent": None}

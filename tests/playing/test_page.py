@@ -23,6 +23,7 @@ from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.playing.player import RolePlayer
 
+from ..commands import Command
 from .conftest import write_card
 
 ROLELLM = str(Path(sys.executable).parent / "rolellm")
@@ -201,17 +202,20 @@ def test_a_talk_and_a_vote_and_nothing_leaves_the_machine(
         pytest.param(["nobody", "--web", "--llm", "other.yaml"], "no role 'nobody'", id="role"),
         pytest.param(["ada.json", "--llm", "other.yaml", "--against", "other.yaml"], "needs --web", id="no-web"),
         pytest.param(["ada.json", "--web", "--llm", "other.yaml", "--against", "other.yaml"], "again", id="same"),
-        pytest.param(
-            ["ada.json", "--web", "--llm", "other.yaml", "--port", "{taken}"],
-            "not available",
-            id="port",
-            marks=pytest.mark.slow,
-        ),
     ],
 )
-def test_what_cannot_be_shown(start: Any, tmp_path: Path, upstream: Any, words: list[str], said: str) -> None:
+def test_what_cannot_be_shown(
+    start: Any, tmp_path: Path, words: list[str], said: str, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    done = command("chat", *words)
+    assert (done.code, said in done.err) == (2, True), done.err
+    assert done.err.startswith("error: ") and done.err.count("\n") == 1
+
+
+@pytest.mark.slow
+def test_a_port_that_is_taken(start: Any, tmp_path: Path, upstream: Any) -> None:
     taken = upstream.url.rsplit(":", 1)[1].removesuffix("/v1")
-    given = [word.format(taken=taken) for word in words]
-    done = subprocess.run([ROLELLM, "chat", *given], cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    assert (done.returncode, said in done.stderr) == (2, True), done.stderr
-    assert done.stderr.startswith("error: ") and done.stderr.count("\n") == 1
+    words = ["chat", "ada.json", "--web", "--llm", "other.yaml", "--set", f"port={taken}"]
+    done = subprocess.run([ROLELLM, *words], cwd=tmp_path, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "not available" in done.stderr and done.stderr.count("\n") == 1

@@ -41,18 +41,15 @@ def test_values_are_typed_and_the_rest_has_defaults(tmp_path: Path) -> None:
         pytest.param("lora: {r: 8}", "did you mean method.lora?", id="section-at-wrong-depth"),
         pytest.param("training: {zzz: 1}", "known keys: ", id="nothing-near"),
         pytest.param("training: {lr_scheduler_type: cosin}", "did you mean cosine?", id="choice-typo"),
-        pytest.param("data: {roles: []}", "data.roles: tuple should have at least 1 item", id="empty-list"),
         pytest.param("data: {mix: {general: 0, role_specific: 0}}", "leaves no rows", id="empty-mix"),
         pytest.param("method: {name: qlorra}", "did you mean qlora?", id="method-typo"),
         pytest.param("training: {padding_free: true}", "share no prefixes; see shared_prefix", id="padding-free"),
-        pytest.param("training: {packing: true}", "share no prefixes; see shared_prefix", id="packing"),
         pytest.param("training: {parallelism_config: {}}", "parallelism_config cannot be set", id="context-parallel"),
         pytest.param("training: {trainer: grpo}", "trainer: grpo needs at least one", id="no-reward"),
         pytest.param("training: {reward_funcs: [length]}", "only trainer: grpo has rewards, not sft", id="reward"),
         pytest.param(
             "training: {trainer: grpo, reward_funcs: [length], reward_weights: [1, 2]}", "2 weights for 1", id="weights"
         ),
-        pytest.param("data: {mix: {safety: 0.6}}", "less than or equal to 0.5", id="more-than-half-is-safety"),
         pytest.param("data: {mix: {safety: 0.1}}\ntraining: {trainer: dpo}", "only trainer: sft", id="safety-and-dpo"),
         pytest.param("data: {safety_prompts: p.csv}", "a share in data.mix.safety", id="safety-prompts-alone"),
         pytest.param("base: {build: tiny-llama, adapter: x}", "base.adapter: needs", id="adapter-of-a-built-base"),

@@ -20,7 +20,7 @@ from rolellm.training.train import train
 from .conftest import MINI
 from .runs import read_object
 
-CHAT = [{"role": "user", "content": f"What is {number}?"} for number in range(6)]
+CHAT = [{"role": "user", "content": f"What is {number}?"} for number in range(24)]
 FORMS = {
     "rows": [{"role": "Ahab", "question": turn["content"], "references": ["Aye.", "A whale."]} for turn in CHAT],
     "plain": [{"prompt": turn["content"], "completion": "Aye."} for turn in CHAT],
@@ -49,15 +49,15 @@ class Model(TrainerCallback):  # type: ignore[misc]
 def test_any_dataset_trains_with_a_manifest_that_push_accepts(form: str, base: Path, tmp_path: Path) -> None:
     recipe = MINI | {"base": {"path": str(base)}}
     run = train(recipe, train_dataset=Dataset.from_list(FORMS[form]), out=tmp_path / "run", max_steps=2)
-    assert (run.model_dir, run.rows, run.held_out, run.steps) == (tmp_path / "run", 5, 1, 2)
-    assert run.eval_loss is not None
-    assert any(line.startswith("loss on 1 held-out rows: ") for line in run.remarks())
+    assert (run.model_dir, run.rows + run.held_out, run.steps) == (tmp_path / "run", 24, 2)
+    assert run.held_out > 0
+    assert any(line.startswith(f"loss on {run.held_out} held-out row") for line in run.remarks())
     assert {"loss", "mean_token_accuracy", "entropy", "num_tokens"} <= run.metrics[0].keys()
     manifest = _read_manifest(run.out / "manifest.json")
     assert manifest["recipe"]["data"]["source"] == manifest["data"]["config"] == "dataset"
     record = read_manifest(run.out / "manifest.json")
     assert record is not None
-    assert len(record.instructions) == 5
+    assert len(record.instructions) == run.rows
     assert record.roles == (frozenset({"Ahab"}) if form in ("rows", "messages") else frozenset())
 
 
@@ -91,7 +91,7 @@ def test_a_base_without_plain_answers_to_warm_on_takes_those_of_the_sample(
     recipe = load_recipe(MINI | {"data": {"source": "dataset"}})
     rows = select_base_rows(recipe, read_own_rows(Dataset.from_list(FORMS[form])))
     assert {row.language for row in rows} == {"en"}
-    assert sum(row.role == "Ahab" for row in rows) == (6 if form == "rows" else 0)
+    assert sum(row.role == "Ahab" for row in rows) == (24 if form == "rows" else 0)
     if form == "rows":
         run = train(MINI, train_dataset=Dataset.from_list(FORMS[form]), out=tmp_path / "run", max_steps=1)
         assert read_object(run.base, "base.json")["examples"] > 24

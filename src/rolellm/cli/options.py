@@ -142,7 +142,7 @@ def _returns_result(signature: inspect.Signature) -> bool:
 _INVOCATION = inspect.Parameter("invocation", inspect.Parameter.KEYWORD_ONLY, annotation=typer.Context)
 _AS_JSON = inspect.Parameter("as_json", inspect.Parameter.KEYWORD_ONLY, default=False, annotation=AsJson)
 _Overrides = Annotated[
-    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set any option by name, such as seed=7.")
+    list[str] | None, typer.Option("--set", metavar="KEY=VALUE", help="Set any option by name; --help-all lists more.")
 ]
 _OVERRIDES = inspect.Parameter("overrides", inspect.Parameter.KEYWORD_ONLY, default=None, annotation=_Overrides)
 

@@ -66,7 +66,12 @@ def run_chat(
         raise SettingsError("--out saves a talk in the terminal; on a page, votes is the folder of the votes")
     if out is not None and out.exists():
         raise SettingsError(f"{out} exists already; choose another name")
+    if page.against is not None and not page.web:
+        raise SettingsError("--against needs --web: both models reply on the page")
     llm = make_played_llm(model_options)
+    name = str(model_options.model or model_options.llm)
+    if page.against == name:
+        raise SettingsError("--against names the same model again; name another one")
     if page.web:
         # Gradio counts its users unless it is told not to.
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -79,9 +84,7 @@ def run_chat(
     # Its progress bar is not to appear within a talk.
     player.load()
     if page.web:
-        _serve_talk_page(player, str(model_options.llm or model_options.model), page, play_settings)
-    elif page.against is not None:
-        raise SettingsError("--against needs --web: both models reply on the page")
+        _serve_talk_page(player, name, page, play_settings)
     else:
         Terminal(player, out).run()
 
@@ -113,8 +116,6 @@ def _serve_talk_page(player: RolePlayer, name: str, page: _Page, play_settings: 
     from rolellm.playing.player import RolePlayer
     from rolellm.reporting.labelling.talk import TalkPage
 
-    if page.against == name:
-        raise SettingsError("--against names the same model again; name another one")
     players = {name: player}
     if page.against is not None:
         players[page.against] = RolePlayer(page.against, player.part, **dump(play_settings))

@@ -11,15 +11,13 @@ import typer
 from rolellm.cli.llm_options import make_llm, run_or_estimate, stop_if_dry
 from rolellm.cli.options import with_options
 from rolellm.cli.output import build_next_line
-from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.errors import SettingsError
 from rolellm.core.foreign import read_text
 from rolellm.core.records import Language
 from rolellm.core.result import Result
 from rolellm.core.settings import Advanced
 from rolellm.llm.llm import CallOptions, ModelOptions
 from rolellm.making.settings import BuildSettings, SplitRule
-
-_DIGITS = 10
 
 app = typer.Typer(name="role", help=__doc__, no_args_is_help=True)
 
@@ -94,15 +92,6 @@ def _parse_columns(text: str | None) -> dict[str, str]:
     return columns
 
 
-def _parse_number(text: str) -> int:
-    value = str(text).strip().lower()
-    if value == "none":
-        return 0
-    if not value.isdecimal() or len(value) >= _DIGITS:
-        raise typer.BadParameter("must be a number from 0 to 20, or none")
-    return int(value)
-
-
 @app.command("build")
 @with_options
 def run_role_build(
@@ -115,7 +104,6 @@ def run_role_build(
     language: Advanced[Language | None] = None,
     script: Advanced[str | None] = None,
     aliases: Annotated[list[str] | None, typer.Option("--alias")] = None,
-    catchphrases: Annotated[int, typer.Option(metavar="N|none", parser=_parse_number)] = 3,
     description: Path | None = None,
     overwrite: bool = False,
 ) -> Result:
@@ -128,7 +116,6 @@ def run_role_build(
         language: Detected by default.
         script: Title of the script.
         aliases: Another name of the role, to keep out of the description; may be repeated.
-        catchphrases: Maximum catchphrases.
         description: A text file with your own description, in the second person.
         overwrite: Replace the character in --out.
     """
@@ -156,22 +143,14 @@ def run_role_build(
         if role and out and not script:
             script = find_title(out, source, role)
         start = start_sheet(source, role or "", language=language, aliases=names, script=script)
-    settings = replace(settings, catchphrases=catchphrases, description=_read(description))
+    if description is not None:
+        settings = replace(settings, description=read_text(description))
     step = BuildProfile(start, settings, out or home)
     llm = make_llm(model_options, call_options, required=step.needs_model)
     stop_if_dry(step, llm)
     run = build_folder(step, llm, card=home, overwrite=overwrite)
     next_line = build_next_line(model_options, "rolellm", "instruct", str(run.folder.parent))
     return BuiltCharacter.from_run(run, next_line)
-
-
-def _read(path: Path | None) -> str | None:
-    if path is None:
-        return None
-    try:
-        return read_text(path)
-    except DataError as error:
-        raise SettingsError(f"--description {path} cannot be read ({error}); give a text file in UTF-8") from error
 
 
 @app.command("card")

@@ -268,8 +268,12 @@ class Table:
         """Return the table without the columns in which no row has anything."""
         columns = list(zip(*(row.cells for row in self.rows), strict=True))
         is_full = [any(cell is not None for cell in column) for column in columns]
-        rows = [replace(row, cells=tuple(compress(row.cells, is_full))) for row in self.rows]
-        return replace(self, columns=tuple(compress(self.columns, is_full)), rows=tuple(rows))
+        rows = []
+        for row in self.rows:
+            cells = tuple(compress(row.cells, is_full))
+            rows.append(replace(row, cells=cells))
+        heads = tuple(compress(self.columns, is_full))
+        return replace(self, columns=heads, rows=tuple(rows))
 
     def shared_counts(self) -> dict[str, int]:
         """Map each column whose head shows the number of rows behind its scores to that number."""
@@ -288,8 +292,11 @@ class Table:
     def column_heads(self) -> list[str]:
         """Return all heads as text, with the counts that whole columns share."""
         counts = self.shared_counts()
-        texts = {head: f"{head} (n = {count:,})" for head, count in counts.items()}
-        return [*self.heads, *(texts.get(head, head) for head in self.columns)]
+        heads = [*self.heads]
+        for head in self.columns:
+            count = f" (n = {counts[head]:,})" if head in counts else ""
+            heads.append(f"{head}{count}")
+        return heads
 
     def render_rows(self) -> Iterator[RenderedRow]:
         """Render the rows; where a second column names them, equal neighbors in the first are joined to one cell.
@@ -311,9 +318,11 @@ class Table:
                 if is_joined:
                     spans[0] = 0 if index else len(rows)
                     names[0] = "" if index else names[0]
-                # Where the table itself ends, a group needs no end.
-                is_end = not is_joined and row is self.rows[-1]
-                yield RenderedRow(row, names, cells, spans, row is rows[-1] and not is_end)
+                closes = row is rows[-1]
+                if not is_joined and row is self.rows[-1]:
+                    # Where the table itself ends, a group needs no end.
+                    closes = False
+                yield RenderedRow(row, names, cells, spans, closes)
 
     def to_rich(self) -> RichTable:
         """Return the table for a terminal."""
@@ -394,7 +403,8 @@ class Table:
         stream = io.StringIO()
         console = Console(file=stream, width=_MEASURING_WIDTH, color_system=None)
         console.print(table)
-        lines = [make_visible(self.title), *stream.getvalue().splitlines(), make_visible(self.caption)]
+        lines = [make_visible(self.title), *stream.getvalue().splitlines()]
+        lines.append(make_visible(self.caption))
         text = "\n".join(line.rstrip() for line in lines)
         return text.rstrip()
 
@@ -444,8 +454,9 @@ class Table:
         import pandas
 
         heads = [*self.heads, "marks"]
-        columns: list[Any] = [list(names) for names in zip(*(row.names for row in self.rows), strict=True)]
-        columns = columns or [[] for _ in self.heads]
+        columns: list[Any] = []
+        for index in range(len(self.heads)):
+            columns.append([row.names[index] for row in self.rows])
         columns.append([" ".join(row.marks) for row in self.rows])
         for index, head in enumerate(self.columns):
             cells = [row.cells[index] for row in self.rows]
@@ -493,11 +504,9 @@ def write_tables(folder: Path, tables: Mapping[str, Table]) -> list[Path]:
     """
     written = []
     for name, table in tables.items():
-        texts = {
-            "md": f"## {escape_markdown(table.title)}\n\n{table.to_markdown()}",
-            "csv": table.to_csv(),
-            "tex": table.to_latex(label=name),
-        }
+        texts = {"md": f"## {escape_markdown(table.title)}\n\n{table.to_markdown()}"}
+        texts["csv"] = table.to_csv()
+        texts["tex"] = table.to_latex(label=name)
         for ending, text in texts.items():
             path = folder / f"{name}.{ending}"
             with open_atomic(path) as stream:
@@ -531,7 +540,8 @@ def _rich_cell(cell: RenderedCell) -> RichText:
     if cell.kind == "absent":
         return Text(cell.text, style="dim")
     if cell.kind == "words":
-        return Text(make_visible(cell.text), style=SIGNS.get(cell.text[:1], ("", ""))[1])
+        _, style = SIGNS.get(cell.text[:1], ("", ""))
+        return Text(make_visible(cell.text), style=style)
     count = f"n={cell.n}  " if cell.n else ""
     ends = f"\n{cell.interval}" if cell.interval else ""
     return Text.assemble((count, "dim"), (cell.text, "bold"), (ends, "dim"))

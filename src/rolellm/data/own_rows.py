@@ -98,6 +98,8 @@ def read_alpaca_row(row: Mapping[str, Any]) -> Dialogue:
         prompt = f"{prompt}\n\n{row['input']}"
     texts: list[Any] = []
     for pair in row.get("history") or ():
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise DataError(f"found {pair!a:.80} in history; expected pairs of texts")
         texts += pair
     texts += [prompt, row["output"]]
     turns = []
@@ -224,6 +226,7 @@ def load_own_rows(
     columns: Mapping[str, str] | None = None,
     split: str = "train",
     skip_bad: bool = False,
+    argument: str = "train_dataset",
 ) -> OwnRows[Item]:
     """Open rows of one's own and tell their form by their columns.
 
@@ -234,11 +237,12 @@ def load_own_rows(
         columns: The columns of a form, by the names that it gives them: ``{"prompt": "question"}``.
         split: Of several splits, the one to read.
         skip_bad: Skip bad rows and count them.
+        argument: The name of rows that are neither a file nor on the Hub.
 
     Raises:
         DataError: When there are no rows, or their columns fit no form or several; says what to name.
     """
-    source = _open_source(data, split)
+    source = _open_source(data, split, argument)
     columns = columns or {}
     names = source.list_columns(skip_bad=skip_bad)
     unknown = ", ".join(sorted(set(columns.values()) - set(names)))
@@ -325,9 +329,9 @@ class _Source:
         return list(names)
 
 
-def _open_source(data: Any, split: str) -> _Source:
+def _open_source(data: Any, split: str, argument: str) -> _Source:
     if not isinstance(data, str | Path):
-        return _open_dataset(data, "train_dataset", split)
+        return _open_dataset(data, argument, split)
     path = Path(data)
     if path.is_file():
         return _Source(str(path), files=[path])
@@ -385,8 +389,10 @@ def _make_dialogue(row: Mapping[str, Any], turns: list[Turn], first: int) -> Dia
     if system and turns[0]["role"] != "system":
         turns.insert(0, {"role": "system", "content": str(system)})
         replies = [number + 1 for number in replies]
-    row_id, options = str(row["id"]), read_options(row)
-    return Dialogue(row_id, tuple(turns), tuple(replies), row.get("role"), options)
+    role = row.get("role")
+    if not isinstance(role, str):
+        role = None
+    return Dialogue(str(row["id"]), tuple(turns), tuple(replies), role, read_options(row))
 
 
 def read_options(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -138,7 +138,7 @@ def _run(folder: Path, clock: Clock) -> DemoResult:
     clock.start("judge", "Judging the answers against RoleGPT's")
     answers = {name: folder / f"{name}.jsonl" for name in (UNTUNED, TUNED)}
     words = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
-    judged = judge(answers, f"{CONFIG}/{SPLIT}", llm=words, out=folder / _JUDGED)
+    judged = judge(answers, config=CONFIG, split=SPLIT, llm=words, out=folder / _JUDGED)
     clock.start("report", "Writing the report")
     content = _build_page(folder, {"recipe": recipe.to_dict(), "recipe_hash": recipe.hash}, construction)
     page = write_page(folder / "report.html", content)

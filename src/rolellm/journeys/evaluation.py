@@ -27,14 +27,13 @@ from rolellm.models.training_record import TrainedOn
 
 if TYPE_CHECKING:
     from rolellm.judging.result import JudgingResult
+    from rolellm.models.local_model import LocalModel
     from rolellm.reporting.page import PageContent
     from rolellm.scoring.own_turns import OwnTurns
     from rolellm.scoring.score_report import ScoreReport
     from rolellm.scoring.style import StyleResult
 
 _SETTINGS_FILES = (".yaml", ".yml", ".json")
-#: The config that is answered where nothing names one.
-DEFAULT_CONFIG = "instruction-generalization-eng"
 #: The real replies of one's own rows, which every judged model is compared with.
 SAID = "what was said"
 _OWN_HEADS = {"CUS": "Rouge-L"}
@@ -275,7 +274,7 @@ def _evaluate(
     from rolellm.reporting.settings import ReportOptions
 
     judge_llm = None if judge is None else LLM.of(judge, {"words": make_words_judge})
-    _check_models(systems, chosen)
+    models = _check_models(systems, chosen)
     if own is None:
         own, chosen = _choose_data(chosen, systems)
     elif chosen.config or chosen.data_dir:
@@ -283,7 +282,8 @@ def _evaluate(
     files = {name: folder / "answers" / f"{make_safe_name(name)}.jsonl" for name in systems}
     predictions = {name: [path] for name, path in files.items()}
     if own is not None:
-        return _evaluate_own(folder, systems, files, judge_llm, chosen, own)
+        turns = _load_own_turns(own, systems, models, chosen.limit)
+        return _evaluate_own(folder, systems, files, judge_llm, chosen, turns)
     source: dict[str, Any] = {"config": chosen.config, "split": chosen.split, "data_dir": chosen.data_dir}
     rows = _load_rows(limit=chosen.limit, **source)
     if judge is not None and len(systems) == 1 and not _has_baseline(rows):
@@ -316,17 +316,10 @@ def _evaluate_own(
     files: Mapping[str, Path],
     judge: LLM | None,
     chosen: EvalSettings,
-    data: OwnData,
+    own: OwnTurns,
 ) -> EvalResult:
     from rolellm.reporting.build import ReportSources, build_report
-    from rolellm.scoring.own_turns import load_own_turns
-    from rolellm.scoring.rows import draw_rows
 
-    instructions = _read_trained_instructions(systems)
-    own = load_own_turns(data.source, data.columns, skip_bad=data.skip_bad, instructions=instructions)
-    own = own.select(draw_rows(own.rows, chosen.limit))
-    for note in own.notes:
-        sys.stderr.write(f"note: {note}\n")
     dialogues = format_count(len({row.dialogue or row.id for row in own.rows}), "dialogue")
     replies = format_count(len(own.rows), "reply", "replies")
     for name, model in systems.items():
@@ -363,26 +356,64 @@ def _finish(folder: Path, systems: Mapping[str, Any], chosen: EvalSettings, resu
     return result
 
 
+def _name_model(model: Any) -> str:
+    return str(getattr(model, "model_dir", model))
+
+
 def _is_settings_file(model: Any) -> bool:
     return str(model).endswith(_SETTINGS_FILES)
 
 
-def _check_models(systems: Mapping[str, Any], chosen: EvalSettings) -> None:
-    """Load what describes each model, so that none is found missing after hours of answering with another."""
+def _check_models(systems: Mapping[str, Any], chosen: EvalSettings) -> dict[str, LocalModel]:
+    """Load what describes each model, so that none is found missing after hours of answering with another.
+
+    Returns:
+        The local models, without weights.
+    """
     from rolellm.models.local_model import LocalModel
 
+    models = {}
     for name, model in systems.items():
         try:
             if _is_settings_file(model):
-                LLM.of(str(model))
+                # Only now are its endpoints built.
+                _ = LLM.of(str(model)).models
             else:
-                LocalModel(str(getattr(model, "model_dir", model)), dtype=chosen.dtype)
+                models[name] = LocalModel(_name_model(model), dtype=chosen.dtype)
         except RoleLLMError as error:
             raise type(error)(f"{name}: {error}") from error
+    return models
+
+
+def _load_own_turns(
+    data: OwnData, systems: Mapping[str, Any], models: Mapping[str, LocalModel], limit: int | None
+) -> OwnTurns:
+    """Read what is answered: not what a model was trained on, nor what leaves one no room for a reply."""
+    from rolellm.models.prompts.encode import PromptEncoder
+    from rolellm.scoring.own_turns import load_own_turns
+
+    instructions = _read_trained_instructions(systems)
+    own = load_own_turns(data.source, data.columns, skip_bad=data.skip_bad, instructions=instructions, limit=limit)
+    notes = list(own.notes)
+    for name, model in models.items():
+        if model.context is None:
+            continue
+        encode = PromptEncoder(model.tokenizer)
+        rows = tuple(row for row in own.rows if len(encode(own.messages[row.id])) < model.context)
+        if len(rows) < len(own.rows):
+            long = format_count(len(own.rows) - len(rows), "reply", "replies")
+            notes.append(f"{long} left out: the turns before fill {name}'s context of {model.context:,} tokens")
+            own = replace(own, rows=rows)
+    if not own.rows:
+        raise DataError(f"{own.name} has no reply to answer: {'; '.join(notes)}")
+    for note in notes:
+        sys.stderr.write(f"note: {note}\n")
+    return own
 
 
 def _choose_data(chosen: EvalSettings, systems: Mapping[str, Any]) -> tuple[OwnData | None, EvalSettings]:
     """Choose what is answered where no rows are named: the config, else what a run was trained on, else the default."""
+    from rolellm.data.rolebench.schema import DEFAULT_CONFIG
     from rolellm.data.rolebench.source import find_only_config
 
     config = chosen.config or find_only_config(chosen.data_dir)
@@ -405,10 +436,14 @@ def _read_manifests(systems: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for model in systems.values():
         if _is_settings_file(model):
             continue
-        source = find_model(str(getattr(model, "model_dir", model)))
+        source = find_model(_name_model(model))
         for name in filter(None, (source.adapter, source.base)):
             for path in find_manifests(name):
-                content = read_json(path)
+                try:
+                    content = read_json(path)
+                except DataError:
+                    # Many programs have a file of that name.
+                    continue
                 if content.get("kind") == "rocit":
                     yield content
 
@@ -424,15 +459,15 @@ def _answer_own(model: Any, own: OwnTurns, path: Path, chosen: EvalSettings) -> 
     from rolellm.scoring.predictions import explain_interrupt
     from rolellm.scoring.settings import GenerateSettings
 
-    options: dict[str, Any] = {"max_new_tokens": chosen.max_new_tokens, "temperature": chosen.temperature}
-    llm = None
-    if _is_settings_file(model):
-        llm = str(model)
-    else:
-        options |= {"model": str(getattr(model, "model_dir", model)), "dtype": chosen.dtype}
-    path.parent.mkdir(parents=True, exist_ok=True)
+    settings = GenerateSettings(
+        model=_name_model(model),
+        dtype=chosen.dtype,
+        max_new_tokens=chosen.max_new_tokens,
+        temperature=chosen.temperature,
+    )
+    llm = str(model) if _is_settings_file(model) else None
     with explain_interrupt(path, f"the same call with out={str(path.parent.parent)!r}"):
-        answer_rows(own.rows, path, read(GenerateSettings, options), llm, own.messages)
+        answer_rows(own.rows, path, settings, llm, own.messages)
 
 
 def _read_replies(own: OwnTurns, path: Path) -> list[str]:
@@ -457,7 +492,7 @@ def _measure_own(model: Any, own: OwnTurns, path: Path, chosen: EvalSettings) ->
         sys.stderr.write(f"note: style is not measured: {error}\n")
     loss = None
     if not _is_settings_file(model):
-        local = LocalModel(str(getattr(model, "model_dir", model)), dtype=chosen.dtype)
+        local = LocalModel(_name_model(model), dtype=chosen.dtype)
         loss = measure_loss(local, own.rows, own.messages)
     return OwnFigures(told_apart, loss)
 

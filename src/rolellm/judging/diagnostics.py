@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections import Counter
 from itertools import groupby
-from statistics import fmean, linear_regression
+from statistics import linear_regression
 
 from rolellm.judging.result import Diagnostics, Unscored
 from rolellm.judging.verdicts import DESIGNS, RowValues, Tally, compute_sign
@@ -28,10 +27,9 @@ def measure_diagnostics(tally: Tally, limit: float) -> Diagnostics:
         limit: Share of judgements without a verdict above which a run is not valid.
     """
     counts = Counter(judgement.design for judgement in tally.judgements)
-    positions, slope = _measure_list_positions(tally)
     biases = {
         **_measure_pair_positions(tally),
-        "rank_slope": slope,
+        "rank_slope": _measure_rank_slope(tally),
         **measure_length_effect(tally),
         "fleiss_kappa": _measure_jury_agreement(tally),
     }
@@ -41,7 +39,6 @@ def measure_diagnostics(tally: Tally, limit: float) -> Diagnostics:
         _measure_copies(tally),
         biases,
         _measure_consistency(tally),
-        positions,
     )
 
 
@@ -99,32 +96,22 @@ def _measure_consistency(tally: Tally) -> Biases:
     return {judge: tally.estimate(values) for judge, values in sorted(agreement.items())}
 
 
-def _measure_list_positions(tally: Tally) -> tuple[tuple[float, ...], Interval | None]:
-    """Measure how the position in a list goes with the rank given there.
+def _measure_rank_slope(tally: Tally) -> Interval | None:
+    """Measure how much the rank grows with each position further down a list, by least squares in each list.
 
-    Returns:
-        Mean ranks by position, over the lists of the most frequent length (of two such, the longer). How much the rank
-        grows with each position further down, by least squares in each list of two and more, and then the mean of that:
-        0 means no bias, and above 0 the judge prefers what it reads first.
+    0 means no bias, and above 0 the judge prefers what it reads first.
     """
-    lists: dict[int, list[Sequence[float]]] = defaultdict(list)
     slopes: RowValues = []
     for judgement in tally.verdicts.lists:
         ranks = judgement.ranks or ()
-        length = len(ranks)
-        if length > 1:
-            lists[length].append(ranks)
-            slopes.append((judgement.row, linear_regression(range(length), ranks).slope))
-    most_frequent = max(lists, key=lambda length: (len(lists[length]), length), default=0)
-    ranks_by_position = zip(*lists[most_frequent], strict=True)
-    return tuple(map(fmean, ranks_by_position)), tally.estimate(slopes, NONE)
+        if len(ranks) > 1:
+            fit = linear_regression(range(len(ranks)), ranks)
+            slopes.append((judgement.row, fit.slope))
+    return tally.estimate(slopes, NONE)
 
 
 def _count_unscored(tally: Tally, limit: float) -> Unscored:
-    """Count judgements without a verdict, and the pairs that count in nothing for lack of one.
-
-    Pairs with a canary, and lists whose verdict was copied from one, are counted in ``canaries`` instead.
-    """
+    """Count judgements without a verdict, but for pairs with a canary, and lists whose verdict was copied from one."""
     canaries = tally.comparison.canaries
     total = 0
     reasons: Counter[str] = Counter()
@@ -140,8 +127,7 @@ def _count_unscored(tally: Tally, limit: float) -> Unscored:
             judges[judgement.judge] += 1
     count = reasons.total()
     share = count / total if total else None
-    incomplete = tally.verdicts.incomplete
-    return Unscored(count, total, share, limit, _sort_counts(reasons), _sort_counts(judges), incomplete)
+    return Unscored(count, total, share, limit, _sort_counts(reasons), _sort_counts(judges))
 
 
 def _sort_counts(counts: Counter[str]) -> dict[str, int]:

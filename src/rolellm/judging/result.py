@@ -209,7 +209,6 @@ class Unscored:
         limit: The largest share with which a run is valid.
         by_reason: Counts by reason.
         by_judge: Counts by judge.
-        incomplete_pairs: Pairs left out, since only one order has a verdict.
     """
 
     count: int = 0
@@ -218,7 +217,6 @@ class Unscored:
     limit: Number = None
     by_reason: dict[str, int] = field(default_factory=dict)
     by_judge: dict[str, int] = field(default_factory=dict)
-    incomplete_pairs: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,7 +232,6 @@ class Diagnostics:
             list), ``longer_preferred`` (share of pairs won by the longer answer, ties half), ``length_coefficient``
             (φ), ``fleiss_kappa`` (agreement of several judges beyond chance).
         consistency_by_judge: Share of pairs of models whose orders agree.
-        mean_rank_by_position: Over the lists of the most frequent length.
     """
 
     judgements: dict[str, int] = field(default_factory=dict)
@@ -242,7 +239,6 @@ class Diagnostics:
     copied: dict[str, Measured] = field(default_factory=dict)
     biases: dict[str, Measured] = field(default_factory=dict)
     consistency_by_judge: dict[str, Measured] = field(default_factory=dict)
-    mean_rank_by_position: tuple[Annotated[float, Field(ge=1, le=1e6)], ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)

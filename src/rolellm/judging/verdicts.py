@@ -4,7 +4,7 @@ The rules:
 
 - A pair is judged in both orders, and counts as the mean of the two: 1 for a win of the system over the baseline,
   .5 for a tie, 0 for a loss. A pair of which one order has no verdict counts in nothing: alone, the other order would
-  bring the judge's position bias back in. Such pairs are counted.
+  bring the judge's position bias back in.
 - A verdict that was copied from a canary's answer is that canary's win; one copied from another answer is none.
 - A pair that is judged by odds is won by the answer that both orders together give the better odds: a preference for
   one position adds as much to either answer, and cancels out.
@@ -107,7 +107,6 @@ class Verdicts:
         pairs: The verdicts on pairs, by row.
         lists: The scored lists, by row.
         reasons: The reasons given, by row id and each system in any judgement of it, sorted.
-        incomplete: Pairs of a row, a system and a judge that lack the verdict of an order, and so count in nothing.
     """
 
     baseline: str | None
@@ -116,7 +115,6 @@ class Verdicts:
     pairs: Sequence[PairVerdict]
     lists: Sequence[Judgement]
     reasons: Mapping[tuple[str, str], Sequence[str]]
-    incomplete: int
 
     @cached_property
     def outcomes(self) -> dict[str, dict[str, RowOutcome]]:
@@ -235,8 +233,7 @@ def sort_verdicts(judgements: Iterable[Judgement], baseline: str | None, canarie
                 lead = first_lead + second_lead
             pairs.append(PairVerdict(*key, first, second, lead))
     sorted_judges = {design: sorted(names) for design, names in judges.items()}
-    incomplete = len(votes) - len(pairs)
-    return Verdicts(baseline, frozenset(canaries), sorted_judges, pairs, lists, reasons, incomplete)
+    return Verdicts(baseline, frozenset(canaries), sorted_judges, pairs, lists, reasons)
 
 
 def _read_verdict(judgement: Judgement, system: str, baseline: str | None, canaries: Collection[str]) -> float | None:

@@ -46,8 +46,8 @@ class BuildSettings(SamplingSettings):
         excerpt_tokens: Script tokens in the prompt.
     """
 
-    # No role of the release has more than 3; `--catchphrases` also takes "none".
-    catchphrases: int = Field(default=3, ge=0, le=20, json_schema_extra={"cli": False})
+    # No role of the release has more than 3.
+    catchphrases: int = Field(default=3, ge=0, le=20)
     description: str | None = Field(default=None, json_schema_extra={"cli": False})
     rewrite: bool = False
     excerpt_tokens: Advanced[int] = Field(default=6000, ge=200)

@@ -169,10 +169,9 @@ def lay_out_made(made: Mapping[str, Any]) -> Block:
     )
     blocks = []
     for role in made["roles"]:
-        counts = (
-            f"{role['candidates']:,} question pairs made, {role['kept']:,} kept, {role['replies']:,} styled replies"
-        )
-        blocks.append(Block(role["role"], sentences=[counts], cards=_describe_pairs(role)))
+        counts = "{candidates:,} question pairs made, {kept:,} kept, {replies:,} styled replies".format(**role)
+        cards = _describe_pairs(role)
+        blocks.append(Block(role["role"], sentences=[counts], cards=cards))
     return Block("Made from a script", "made", sentences=[made["by"]], notes=[note], blocks=blocks)
 
 
@@ -182,7 +181,7 @@ def _describe_pairs(role: Mapping[str, Any]) -> list[Card]:
         status = "Kept" if pair["by"] is None else f"Dropped: {pair['by']}"
         source = pair["source"]
         if pair["start"] >= 0:
-            source += f", characters {pair['start']:,}–{pair['end']:,}"
+            source = "{source}, characters {start:,}–{end:,}".format(**pair)
         lines = [f"{number}  {line}" if number else line for number, line in pair["lines"]]
         facts = [("Confidence", pair["confidence"])]
         if pair["reason"] is not None:
@@ -190,6 +189,7 @@ def _describe_pairs(role: Mapping[str, Any]) -> list[Card]:
         prompt = pair["prompt"][:16]
         facts.append(("Receipt", f"prompt {prompt}, model {pair['model']}"))
         title = f"{status} · {pair['type'].replace('_', '-')}"
-        texts = [("", pair["answer"]), (f"Made from {source}", "\n".join(lines))]
+        origin = (f"Made from {source}", "\n".join(lines))
+        texts = [("", pair["answer"]), origin]
         cards.append(Card(title, pair["question"], texts, role["language"], facts))
     return cards

@@ -33,12 +33,12 @@ from rolellm.reporting.section import Section
 from rolellm.reporting.settings import ReportOptions
 from rolellm.reporting.tables import COMPARED
 from rolellm.runs import Run, find_runs
-from rolellm.scoring.floors import add_scale, score_markers
+from rolellm.scoring.floors import add_scale
 from rolellm.scoring.own_turns import OwnTurns
 from rolellm.scoring.predictions import Predictions, complete_source, read_predictions
 from rolellm.scoring.published import PUBLISHED, published_for
 from rolellm.scoring.rows import read_dataset_rows
-from rolellm.scoring.score import load_training_rows, score_rows
+from rolellm.scoring.score import load_training_rows, score_markers, score_rows
 from rolellm.scoring.score_report import ScoreReport
 from rolellm.scoring.settings import ScoreOptions
 
@@ -85,13 +85,16 @@ class BuiltReport(Result):
         tables: list[Table] = []
         for block in self.content.blocks:
             tables += block.tables
-        return tables + [part.name_recipe(part.table) for part in self.content.parts]
+        for part in self.content.parts:
+            tables.append(part.name_recipe(part.table))
+        return tables
 
     def remarks(self) -> Sequence[str]:
         """Return which system is better, the findings, and where the tables are."""
         remarks = self.content.sentences
         if self.files:
-            remarks.append(f"Tables: {self.files[0].parent} ({len(self.files)} files)")
+            folder = self.files[0].parent
+            remarks.append(f"Tables: {folder} ({len(self.files)} files)")
         return remarks
 
     def to_dict(self) -> dict[str, Any]:
@@ -227,8 +230,11 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
         if safety.changes:
             (table,) = block.tables
             tables[make_safe_name(table.title)] = table
-    title = join_names([*(part.title for part in parts), *(block.title for block in blocks)])
-    content = PageContent(title, parts, questions, answers, findings=findings, recipe=recipe, blocks=blocks)
+    titles = [part.title for part in parts]
+    titles += [block.title for block in blocks]
+    content = PageContent(
+        f"Report: {join_names(titles)}", parts, questions, answers, findings=findings, recipe=recipe, blocks=blocks
+    )
     return BuiltReport(content, tables)
 
 
@@ -318,16 +324,16 @@ def _score_part(systems: Mapping[str, Sequence[Path]], options: ReportOptions) -
         predictions[ROLEGPT_NAME] = _pair_texts(released_replies)
     for name, paths in systems.items():
         predictions[name] = read_predictions(paths)
+    training = load_training_rows(scoring)
+    part, questions = _score_systems(_make_title(config), predictions, rows, scoring, training)
     kinds = {ROLEGPT_NAME: "baseline"} if ROLEGPT_NAME in predictions else {}
-    reports = {name: _score(name, rows, items, scoring) for name, items in predictions.items()}
-    reports = _add_floors(reports, rows, scoring, load_training_rows(scoring))
-    answers = {name: predictions[name].map_texts(rows, report.answers) for name, report in reports.items()}
     # The baseline's own replies are not there for every row.
-    scored_ids = [{row_score.id for row_score in reports[name].scores} for name in systems]
-    shared_ids = set.intersection(*scored_ids)
-    released = published_for(config, split, [row for row in rows if row.id in shared_ids])
-    part = Section(_make_title(config), reports, released=released)
-    return part, QuestionSet(part.title, rows, answers, rouge=_map_row_scores(reports), kinds=kinds)
+    shared_ids = {row.id for row in rows}
+    for name in systems:
+        shared_ids &= {row_score.id for row_score in part.scored[name].scores}
+    shared_rows = [row for row in rows if row.id in shared_ids]
+    released = published_for(config, split, shared_rows)
+    return replace(part, released=released), replace(questions, kinds=kinds)
 
 
 def _score_own_part(
@@ -335,11 +341,23 @@ def _score_own_part(
 ) -> tuple[Section, QuestionSet]:
     scoring = _score_options(options, None, None, None)
     predictions = {name: read_predictions(paths) for name, paths in systems.items()}
-    reports = {name: _score(name, own.rows, items, scoring) for name, items in predictions.items()}
-    reports = _add_floors(reports, own.rows, scoring, list(map(asdict, own.trained)))
-    answers = {name: predictions[name].map_texts(own.rows, report.answers) for name, report in reports.items()}
-    part = Section(own.name, reports)
-    return part, QuestionSet(own.name, own.rows, answers, rouge=_map_row_scores(reports))
+    training = list(map(asdict, own.trained))
+    return _score_systems(own.name, predictions, own.rows, scoring, training)
+
+
+def _score_systems(
+    title: str, predictions: Mapping[str, Predictions], rows: Sequence[Row], options: ScoreOptions, training: Any
+) -> tuple[Section, QuestionSet]:
+    """Score systems with floors, and collect their answers."""
+    reports = {}
+    for name, items in predictions.items():
+        reports[name] = _score(name, rows, items, options)
+    reports = _add_floors(reports, rows, options, training)
+    answers = {}
+    for name, report in reports.items():
+        answers[name] = predictions[name].map_texts(rows, report.answers)
+    rouge = _map_row_scores(reports)
+    return Section(title, reports), QuestionSet(title, rows, answers, rouge=rouge)
 
 
 def _add_floors(

@@ -130,7 +130,7 @@ class Answer:
 
     Attributes:
         verdict: Which of one's own systems is better, and in what; at most fifteen words where names are one word.
-        evidence: By how much, how sure, for whom, and on how many rows where they are few.
+        evidence: By how much, how sure and for whom; and what makes it less sure.
         undecided: What is not decided, in sentences.
         failure: Where the leading system fails its role, with a reply.
         lead: The system of the failure: ahead in most, or the first.
@@ -216,16 +216,19 @@ class Evidence:
             difference = test.difference
             if test.measure != "win_rate" or difference is None or difference.n < LEAST_VERDICTS:
                 continue
+            pair = (test.a, test.b)
             p = 1.0 if test.p is None else test.p
             means = (rates.get(test.a, 0.5), rates.get(test.b, 0.5))
-            yield PairTest((test.a, test.b), WINS, means, difference, p, _name_roles(difference, roles))
+            scope = _name_roles(difference, roles)
+            yield PairTest(pair, WINS, means, difference, p, scope)
 
     @property
     def own(self) -> list[str]:
         """One's own systems."""
         names = dict.fromkeys(self.reports)
         if self.judged:
-            names |= dict.fromkeys(model.name for model in self.judged.models if model.kind == "model")
+            judged = [model.name for model in self.judged.models if model.kind == "model"]
+            names |= dict.fromkeys(judged)
         return [name for name in names if name not in self.baselines]
 
     def answer(self) -> Answer:
@@ -253,14 +256,15 @@ class Evidence:
             elif len(rivals) > 2 and tests_of_measure:
                 open_ranges.append(topic)
             else:
-                open_ranges += [f"{topic}, {_join(test.pair)} {test.describe()}" for test in tests_of_measure]
+                for test in tests_of_measure:
+                    open_ranges.append(f"{topic}, {_join(test.pair)} {test.describe()}")
         evidence = []
         if ranges:
+            scope = tests[0].scope.capitalize()
             details = "; ".join(ranges[:_MOST_RANGES])
-            evidence.append(f"{tests[0].scope.capitalize()}: {details}.")
-        evidence += self._describe_size()
+            evidence.append(f"{scope}: {details}.")
+        evidence += [*self._describe_size(), *self._describe_silence()]
         undecided = [f"Not decided: {'; '.join(open_ranges)}."] if open_ranges else []
-        undecided += self._describe_silence()
         verdict = "Nothing here decides which system is better."
         if tests:
             verdict = _describe_winners(winners, rivals, self.topics)
@@ -270,10 +274,12 @@ class Evidence:
     def _select_rivals(self) -> tuple[list[str], list[PairTest]]:
         """Select the systems to compare, and the tests of every two of them."""
         own = self.own
-        if list(self.reports) == own and len(own) == 1 and self.judged is None:
+        is_alone = len(own) == 1
+        if is_alone and not self.judged and not self.baselines:
             pair = (own[0], _FLOOR)
-            return [*pair], [test._replace(pair=pair) for test in self.tests]
-        rivals = own if len(own) > 1 else [*own, *self.baselines]
+            tests = [test._replace(pair=pair) for test in self.tests]
+            return [*pair], tests
+        rivals = [*own, *self.baselines] if is_alone else own
         tests = [test for test in self.tests if test.measure in TOPICS]
         return rivals, [test for test in tests if {*test.pair} <= {*rivals}]
 
@@ -290,11 +296,12 @@ class Evidence:
             tests = by_pair[pair]
             clauses = []
             for sign, words in verbs.items():
-                ranges = [f"{test.measure} {test.describe()}" for test in tests if test.sign == sign]
+                matches = [test for test in tests if test.sign == sign]
+                ranges = [f"{test.measure} {test.describe()}" for test in matches]
                 if ranges:
                     clauses.append(f"{words} {_join(ranges)}")
-            first, second = pair
-            sentences.append(f"{first} against {second} {tests[0].scope}: {'; '.join(clauses)}.")
+            subject = f"{' against '.join(pair)} {tests[0].scope}"
+            sentences.append(f"{subject}: {'; '.join(clauses)}.")
         return sentences
 
     def _describe_size(self) -> Iterator[str]:
@@ -303,7 +310,8 @@ class Evidence:
         role_counts = []
         config = None
         for report in self.reports.values():
-            counts += [metric.n for metric in report.metrics.values() if metric and metric.n]
+            scores = filter(None, report.metrics.values())
+            counts += [score.n for score in scores if score.n]
             role_counts.append(len(report.by_role) or FEW_ROLES)
             config = report.options.config
         if counts and min(counts) < SMALL:
@@ -329,8 +337,11 @@ class Evidence:
         judged = self.judged
         if judged is None:
             return []
-        sentences = [f"This run is not valid: {problem}." for problem in judged.problems if not judged.valid]
-        return sentences + [f"{line[:1].upper()}{line[1:]}." for line in judged.certificates]
+        problems = () if judged.valid else judged.problems
+        sentences = [f"This run is not valid: {problem}." for problem in problems]
+        for line in judged.certificates:
+            sentences.append(f"{line[:1].upper()}{line[1:]}.")
+        return sentences
 
 
 def _list_beaten(rivals: Sequence[str], tests: Sequence[PairTest]) -> dict[str, list[str]]:
@@ -347,13 +358,16 @@ def _describe_lead(winner: str, tests: Sequence[PairTest]) -> str:
     """Say by how much a system is ahead of its closest rival."""
     won = [test for test in tests if winner in test.pair]
     closest = min(won, key=lambda test: abs(test.difference.mean))
-    return f"{_quote(winner)} {closest.describe(1 if closest.pair[0] == winner else -1)}"
+    lead = 1 if closest.pair[0] == winner else -1
+    return f"{_quote(winner)} {closest.describe(lead)}"
 
 
 def _quote(name: str) -> str:
     """Return a name as sentences have it: one of several words in quotes."""
     line = label(name, _NAME)
-    return f"“{line}”" if " " in line and name not in (_FLOOR, THIS) else line
+    if name in (_FLOOR, THIS):
+        return line
+    return f"“{line}”" if " " in line else line
 
 
 def _describe_winners(winners: Mapping[str, str], rivals: Sequence[str], words: Mapping[str, str]) -> str:
@@ -401,30 +415,35 @@ def describe_styles(styles: Mapping[str, StyleResult]) -> list[str]:
         for language, style in result.leading.items():
             if style.replies is None or style.replies.top1 is None:
                 continue
-            own = f", the roles' own replies {_show_share(style.meter.top1)}" if style.meter.top1 else ""
-            share, chance = _show_share(style.replies.top1), 100 * style.meter.chance
+            share = _show_share(style.replies.top1)
             text = f"Of {name}'s replies ({language}), {share} sound most like their role"
-            sentences.append(f"{text}; chance would be {chance:.1f} %{own}.")
+            text += f"; chance would be {100 * style.meter.chance:.1f} %"
+            if style.meter.top1:
+                text += f", the roles' own replies {_show_share(style.meter.top1)}"
+            sentences.append(f"{text}.")
     return sentences
 
 
 def _compare_scores(pair: tuple[str, str], reports: Mapping[str, ScoreReport], metric: str) -> PairTest | None:
     first, second = (reports[name] for name in pair)
+    own = [row for row in first.scores if row.metric == metric]
     rivals = {row.id: row.value for row in second.scores if row.metric == metric}
-    shared = [row for row in first.scores if row.metric == metric and row.id in rivals]
+    shared = [row for row in own if row.id in rivals]
     if not shared:
         return None
     values = [row.value for row in shared]
     rival_values = [rivals[row.id] for row in shared]
-    clusters = ([row.question for row in shared], [row.role for row in shared])
-    return compare_values(pair, metric, (values, rival_values), clusters, first.options.config)
+    questions = [row.question for row in shared]
+    roles = [row.role for row in shared]
+    config = first.options.config
+    return compare_values(pair, metric, (values, rival_values), (questions, roles), config)
 
 
 def _show_share(share: Interval) -> str:
-    return f"{100 * share.mean:.1f} % {share.format_ends(1, 100)} (n = {share.n:,})"
+    ends = share.format_ends(1, 100)
+    return f"{100 * share.mean:.1f} % {ends} (n = {share.n:,})"
 
 
 def _join(words: Sequence[str]) -> str:
-    if len(words) < 2:
-        return "".join(words)
-    return f"{', '.join(words[:-1])} and {words[-1]}"
+    *head, last = words
+    return f"{', '.join(head)} and {last}" if head else last

@@ -76,7 +76,8 @@ class Measure:
 def sign(series: int) -> tuple[int, str]:
     """Return the number of a system's color, from 1, and its marker as text."""
     markers = list(MARKERS)
-    return series % len(SERIES) + 1, markers[series % len(markers)]
+    color, marker = series % len(SERIES), series % len(markers)
+    return color + 1, markers[marker]
 
 
 def _mark(series: int) -> dict[str, str]:
@@ -127,13 +128,17 @@ def draw_dots(title: str, measures: Sequence[Measure], series: Mapping[str, int]
     y = _HEADING
     groups = []
     for measure in measures:
-        group: dict[str, Any] = {"title": measure.title, "y": y + _HEADING / 2, "floor": None, "center": None}
+        group: dict[str, Any] = {"title": measure.title, "floor": None, "center": None}
+        group["y"] = y + _HEADING / 2
         group["start"] = y = y + _HEADING
-        group["lines"] = [_draw_line(name, score, series[name], form) for name, score in measure.scores.items()]
-        for line in group["lines"]:
+        lines = []
+        for name, score in measure.scores.items():
+            line = _draw_line(name, score, series[name], form)
             line["y"] = y + _LINE / 2
             line["xs"] = list(map(find_x, line["values"]))
+            lines.append(line)
             y += _LINE
+        group["lines"] = lines
         group["end"] = y
         if measure.floor is not None:
             group["floor"] = find_x(measure.floor)
@@ -143,14 +148,16 @@ def draw_dots(title: str, measures: Sequence[Measure], series: Mapping[str, int]
         groups.append(group)
     ticks = []
     for tick in _choose_ticks(tenths / 10 * form.scale):
-        ticks.append((find_x(tick / form.scale), f"{tick:g}"))
-    edges = {"left": _NAMES, "right": _NAMES + _PLOT, "top": _HEADING, "bottom": y, "edge": _WIDE}
+        x = find_x(tick / form.scale)
+        ticks.append((x, f"{tick:g}"))
+    edges = {"left": _NAMES, "right": _NAMES + _PLOT, "top": _HEADING, "bottom": y}
     return _draw("dots.svg.jinja", title, y + _HEADING, groups=groups, ticks=ticks, **edges)
 
 
 def _draw_line(name: str, score: Interval | None, series: int, form: Format) -> dict[str, Any]:
     """Return a line of a picture: texts, marker, and the values of mean and ends."""
-    line: dict[str, Any] = {"name": label(name, 17), "mark": _mark(series), "text": ABSENT, "values": []}
+    line: dict[str, Any] = {"name": label(name, 17), "mark": _mark(series)}
+    line |= {"text": ABSENT, "values": []}
     if score is not None:
         mean = format_number(score.mean * form.scale, form.digits)
         ends = score.format_ends(form.digits, form.scale)
@@ -163,13 +170,15 @@ def plot_scores(reports: Mapping[str, ScoreReport], series: Mapping[str, int]) -
     """Plot each system's scores with the highest floor of each; ``None`` where there are none."""
     measures = []
     for metric in METRICS:
-        scores = {name: report.metrics.get(metric) for name, report in reports.items()}
+        scores: dict[str, Interval | None] = {}
+        floors = [0.0]
+        for name, report in reports.items():
+            scores[name] = report.metrics.get(metric)
+            position = report.scale.position.get(metric) if report.scale else None
+            if position:
+                floors.append(position.low)
         if not any(scores.values()):
             continue
-        floors = [0.0]
-        for report in reports.values():
-            position = report.scale.position.get(metric) if report.scale else None
-            floors += [position.low] if position else []
         meaning = MEANINGS[metric]
         if any(report.has_dialogues for report in reports.values()):
             meaning = LIKENESS
@@ -269,5 +278,7 @@ def plot_role_scores(reports: Mapping[str, ScoreReport], metric: str, series: Ma
 
 def plot_role_verdicts(judged: JudgingResult, series: Mapping[str, int]) -> str | None:
     """Draw a heat map of win rates by role and system."""
-    columns = {system.name: system.group("pairwise", "by_role") for system in judged.judged("pairwise")}
+    columns = {}
+    for system in judged.judged("pairwise"):
+        columns[system.name] = system.group("pairwise", "by_role")
     return draw_heat("Win rate by role, %", columns, series, (0.0, 1.0), PERCENT)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from rolellm.checks.breaks import find_breaks
@@ -18,6 +18,9 @@ from rolellm.scoring.rows import draw_rows
 #: Questions in a page, of all its sections together; the file next to it has all.
 MAX_QUESTIONS: Final = 200
 _UNJUDGED: Final = RowOutcome()
+_Outcomes = Mapping[str, Mapping[str, RowOutcome]]
+_Scores = Mapping[str, Mapping[str, float]]
+_Texts = Mapping[str, Mapping[str, str]]
 #: Rows in favor of each of two systems that are shown.
 _EACH: Final = 2
 #: Columns of a text that is quoted in a sentence.
@@ -39,9 +42,9 @@ class QuestionSet:
 
     name: str
     rows: Sequence[Row]
-    answers: Mapping[str, Mapping[str, str]]
-    outcomes: Mapping[str, Mapping[str, RowOutcome]] = field(default_factory=dict)
-    rouge: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
+    answers: _Texts
+    outcomes: _Outcomes = field(default_factory=dict)
+    rouge: _Scores = field(default_factory=dict)
     kinds: Mapping[str, str] = field(default_factory=dict)
 
     def records(self) -> Iterator[dict[str, Any]]:
@@ -52,10 +55,13 @@ class QuestionSet:
                 if row.id not in replies:
                     continue
                 outcome = self._find_outcome(row, system)
-                answer = answers[system] = {"text": replies[row.id], "kind": self.kinds.get(system, "model")}
+                answer: dict[str, Any] = {"text": replies[row.id]}
+                answer["kind"] = self.kinds.get(system, "model")
                 answer["rouge_l"] = self._find_rouge(row, system)
-                answer["win"], answer["rank"] = outcome.win, outcome.rank
+                answer["win"] = outcome.win
+                answer["rank"] = outcome.rank
                 answer["reasons"] = list(outcome.reasons)
+                answers[system] = answer
             yield {"section": self.name, **dump(row), "answers": answers}
 
     def _find_outcome(self, row: Row, system: str) -> RowOutcome:
@@ -71,13 +77,14 @@ class QuestionSet:
         blocks = []
         for index in draw_rows(self.rows, limit):
             row = self.rows[index]
-            texts = [("Question", row.question)]
-            texts += [("Reference", reference) for reference in row.references]
-            cards = [Card(title, "", [("", text)], row.language) for title, text in texts]
+            cards = [_make_card("Question", row.question, row)]
+            for reference in row.references:
+                cards.append(_make_card("Reference", reference, row))
             for system, replies in self.answers.items():
                 if row.id in replies:
-                    text, facts = replies[row.id], self._list_facts(row, system)
-                    cards.append(Card(system, "", [("", text)], row.language, facts))
+                    facts = self._list_facts(row, system)
+                    card = _make_card(system, replies[row.id], row)
+                    cards.append(replace(card, facts=facts))
             title = label(f"{row.role}: {row.question}", _QUOTE)
             blocks.append(Block(title, cards=cards))
         return Block(self.name, blocks=blocks, is_folded=False)
@@ -85,14 +92,16 @@ class QuestionSet:
     def _list_facts(self, row: Row, system: str) -> list[tuple[str, str]]:
         outcome = self._find_outcome(row, system)
         rouge = self._find_rouge(row, system)
-        facts = []
+        facts: list[tuple[str, str]] = []
         if rouge is not None:
             facts.append(("Rouge-L", f"{rouge:.3f}"))
         if outcome.win is not None:
             facts.append(("Win", f"{outcome.win:g}"))
         if outcome.rank is not None:
             facts.append(("Rank", f"{outcome.rank:g}"))
-        return facts + [("Reason", reason) for reason in outcome.reasons[:2]]
+        for reason in outcome.reasons[:2]:
+            facts.append(("Reason", reason))
+        return facts
 
     def pick_contrasts(self) -> list[Card]:
         """Pick the rows on which two systems' Rouge-L differs most: two in favor of the first, then two against.
@@ -103,21 +112,23 @@ class QuestionSet:
         names.sort(key=lambda name: self.kinds.get(name) == "baseline")
         if len(names) < 2:
             return []
-        first, second = (self.rouge[name] for name in names[:2])
-        gains: dict[int, float] = {}
+        first, second, *_ = names
+        scores, rival_scores = self.rouge[first], self.rouge[second]
+        gains: list[tuple[float, int]] = []
         for index, row in enumerate(self.rows):
-            if row.id in first and row.id in second:
-                gains[index] = first[row.id] - second[row.id]
-        order = sorted(gains, key=lambda index: -gains[index])
-        chosen = [index for index in order[:_EACH] if gains[index] > 0]
-        chosen += [index for index in order[::-1][:_EACH] if gains[index] < 0]
+            if row.id in scores and row.id in rival_scores:
+                gain = scores[row.id] - rival_scores[row.id]
+                gains.append((gain, index))
+        gains.sort()
+        best = [index for gain, index in gains[-_EACH:] if gain > 0]
+        worst = [index for gain, index in gains[:_EACH] if gain < 0]
         cards = []
-        for index in chosen:
+        for index in best[::-1] + worst:
             row = self.rows[index]
             texts = []
-            for name in names[:2]:
-                heading = f"{name}: Rouge-L {self.rouge[name][row.id]:.3f}"
-                texts.append((heading, self.answers[name][row.id]))
+            for name in (first, second):
+                score = self.rouge[name][row.id]
+                texts.append((f"{name}: Rouge-L {score:.3f}", self.answers[name][row.id]))
             cards.append(Card(row.role, row.question, texts, row.language))
         return cards
 
@@ -129,15 +140,17 @@ class QuestionSet:
         broken = [row for row in answered if _has_break(row, replies[row.id])]
         if broken:
             row = broken[0]
-            count = f"{len(broken):,} of {format_count(len(answered), 'reply', 'replies')}"
-            text = f"{system} breaks character in {count}, by rules"
+            total = format_count(len(answered), "reply", "replies")
+            text = f"{system} breaks character in {len(broken):,} of {total}, by rules"
         elif answered:
             row = min(answered, key=lambda row: self._rank_reply(row, system))
-            score = f" (Rouge-L {scores[row.id]:.3f})" if row.id in scores else ""
-            text = f"Lowest reply of {system}{score}"
+            text = f"Lowest reply of {system}"
+            if row.id in scores:
+                text += f" (Rouge-L {scores[row.id]:.3f})"
         else:
             return ""
-        question, reply = label(row.question, _QUOTE), label(replies[row.id], _QUOTE)
+        question = label(row.question, _QUOTE)
+        reply = label(replies[row.id], _QUOTE)
         return f"{text}: as {row.role}, to “{question}”, it says “{reply}”."
 
     def _rank_reply(self, row: Row, system: str) -> tuple[float, float]:
@@ -145,6 +158,10 @@ class QuestionSet:
         rouge = self._find_rouge(row, system)
         # General rows may have no Rouge-L.
         return (0.5 if win is None else win, 1.0 if rouge is None else rouge)
+
+
+def _make_card(title: str, text: str, row: Row) -> Card:
+    return Card(title, "", [("", text)], row.language)
 
 
 def _has_break(row: Row, reply: str) -> bool:

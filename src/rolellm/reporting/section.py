@@ -144,7 +144,8 @@ class Section:
     def to_dict(self) -> dict[str, Any]:
         """Return what the section reports on, as one JSON object."""
         systems = dict.fromkeys([*self.series, *self.reports])
-        described: dict[str, Any] = {"title": self.title, "config": self.config, "systems": list(systems)}
+        described: dict[str, Any] = {"title": self.title, "config": self.config}
+        described["systems"] = list(systems)
         described["protocol"] = self.options and self.options.protocol
         described["published"] = self.published is not None
         described["valid"] = self.judged and self.judged.valid
@@ -154,8 +155,10 @@ class Section:
     @cached_property
     def tables(self) -> dict[str, Table]:
         """Every table that has a line, by a name fit for a file."""
-        tables: dict[str, Table | None] = {"scores": self.table, "roles-rouge": role_table(self.reports)}
-        tables |= judged_tables(self.judged) if self.judged else {}
+        tables: dict[str, Table | None] = {"scores": self.table}
+        tables["roles-rouge"] = role_table(self.reports)
+        if self.judged:
+            tables |= judged_tables(self.judged)
         return {name: table for name, table in tables.items() if table is not None}
 
     def name_recipe(self, table: Table) -> Table:
@@ -188,13 +191,13 @@ class Section:
 
     def draw_overview(self) -> list[str]:
         """Draw each system's measures: what judges made of them, and Rouge-L."""
-        pictures = [plots.plot_verdicts(self.judged, self.series)] if self.judged else []
-        models = {}
-        for name, report in self.reports.items():
-            if name not in self.models or self.models[name].kind != "canary":
-                models[name] = report
+        pictures = []
+        if self.judged:
+            pictures.append(plots.plot_verdicts(self.judged, self.series))
+        canaries = {name for name, model in self.models.items() if model.kind == "canary"}
+        models = {name: report for name, report in self.reports.items() if name not in canaries}
         pictures.append(plots.plot_scores(models, self.series))
-        return [picture for picture in pictures if picture]
+        return list(filter(None, pictures))
 
     def lay_out(self, prefix: str = "", contrasts: Sequence[Card] = ()) -> Block:
         """Lay the section out.
@@ -210,40 +213,40 @@ class Section:
         by_role = self._fold("roles-win-rate", "roles-rank", "roles-rouge")
         if by_role:
             roles = roles_of(self.reports.values())
-            more = f" The first {plots.MAX_ROLES} of {len(roles)} roles are drawn; the table has them all."
-            note = _HEATS + (more if len(roles) > plots.MAX_ROLES else "")
-            notes = [note] if heats else []
+            notes = [_HEATS] if heats else []
+            if len(roles) > plots.MAX_ROLES:
+                notes.append(f"The first {plots.MAX_ROLES} of {len(roles)} roles are drawn; the table has them all.")
             block = Block("By role", f"{prefix}roles", systems=systems, pictures=heats, notes=notes, blocks=by_role)
             blocks.append(block)
         if self.judged:
-            tests = [self.tables["tests"]] if "tests" in self.tables else []
+            tests = self._select_tables("tests")
             more_tables = self._fold("pairs", "categories-win-rate", "categories-rank")
             differ = Block("Which systems differ", f"{prefix}significance", tables=tests, notes=[_TESTS])
             blocks.append(replace(differ, blocks=more_tables))
-            tables = [self.tables[name] for name in ("habits", "judges-win-rate") if name in self.tables]
+            tables = self._select_tables("habits", "judges-win-rate")
             notes = [self._describe_unscored(), _JUDGES]
             blocks.append(Block("How far to trust the judges", f"{prefix}judges", tables=tables, notes=notes))
-        title, warnings = self.title or "Scores", list(self._list_warnings())
-        recipe = [", ".join(self._list_facts())]
-        return Block(title, f"{prefix}scores", warnings, notes=recipe, blocks=blocks, is_folded=False)
+        warnings = self.judged.problems if self.judged else ()
+        recipe = ", ".join(self._list_facts())
+        section = Block(self.title or "Scores", f"{prefix}scores", warnings, notes=[recipe], is_folded=False)
+        return replace(section, blocks=blocks)
+
+    def _select_tables(self, *names: str) -> list[Table]:
+        return [self.tables[name] for name in names if name in self.tables]
 
     def _fold(self, *names: str) -> list[Block]:
         """Fold each of the tables that there is."""
-        tables = [self.tables[name] for name in names if name in self.tables]
-        return [Block(table.title, tables=[table]) for table in tables]
+        return [Block(table.title, tables=[table]) for table in self._select_tables(*names)]
 
     def _draw_heats(self) -> tuple[list[str], list[tuple[str, int, str]]]:
         """Draw the heat maps; with the key of their columns."""
-        heats = [plots.plot_role_verdicts(self.judged, self.series)] if self.judged else []
-        heats += [plots.plot_role_scores(self.reports, metric, self.series) for metric in ("CUS", "SPE")]
-        systems = [(name, *plots.sign(number)) for name, number in self.series.items()]
-        return [heat for heat in heats if heat], systems
-
-    def _list_warnings(self) -> Iterator[str]:
-        if self.judged and not self.judged.valid:
-            yield "This run is not valid: its win rates and ranks prove nothing."
+        heats = []
         if self.judged:
-            yield from self.judged.problems
+            heats.append(plots.plot_role_verdicts(self.judged, self.series))
+        for metric in ("CUS", "SPE"):
+            heats.append(plots.plot_role_scores(self.reports, metric, self.series))
+        systems = [(name, *plots.sign(number)) for name, number in self.series.items()]
+        return list(filter(None, heats)), systems
 
     def _describe_table(self) -> Iterator[str]:
         """Say what the columns of the main table mean."""
@@ -285,6 +288,7 @@ class Section:
         unscored = self.judged.diagnostics.unscored
         text = f"{unscored.count:,} of {unscored.of:,} judgements gave no verdict"
         if unscored.share is not None and unscored.limit is not None:
-            text += f" ({100 * unscored.share:.2f} %; more than {100 * unscored.limit:g} % makes a run invalid)"
+            share, limit = f"{100 * unscored.share:.2f} %", f"{100 * unscored.limit:g} %"
+            text += f" ({share}; more than {limit} makes a run invalid)"
         reasons = [f"{reason}: {count:,}" for reason, count in unscored.by_reason.items()]
         return f"{text}. They count neither as wins nor as losses. {'; '.join(reasons[:5])}"

@@ -12,10 +12,10 @@ from rolellm.judging.result import MEASURES, Group, JudgingResult, Pairwise, Sys
 from rolellm.scoring.published import PublishedTable
 from rolellm.scoring.score_report import COLUMNS, METRICS, ScoreReport
 
-PAIRS, LENGTH_FREE, LISTS = (MEASURES[name] for name in ("win_rate", "lc_win_rate", "list_win_rate"))
-RANK = MEASURES["average_rank"]
+PAIRS, LISTS = MEASURES["win_rate"], MEASURES["list_win_rate"]
 LENGTH = "Length effect, marginal"
-_FORMATS = {**dict.fromkeys((RANK, LENGTH, "Difference"), Format(2)), "Characters": Format(0)}
+_FORMATS = dict.fromkeys((MEASURES["average_rank"], LENGTH, "Difference"), Format(2))
+_FORMATS["Characters"] = Format(0)
 #: Options in which scores must be equal to compare.
 COMPARED = ("protocol", "config", "split")
 #: What a result's groups are called, and the tables that show them.
@@ -24,7 +24,10 @@ _GROUPS: Mapping[Group, str] = {"by_role": "role", "by_category": "category", "b
 
 def roles_of(reports: Iterable[ScoreReport]) -> tuple[str, ...]:
     """List the roles that any of the reports breaks down, as first met."""
-    return tuple(dict.fromkeys(role for report in reports for role in report.by_role))
+    roles: dict[str, None] = {}
+    for report in reports:
+        roles |= dict.fromkeys(report.by_role)
+    return tuple(roles)
 
 
 def system_table(
@@ -47,15 +50,17 @@ def system_table(
     rows = []
     for system in models:
         report = reports.get(system.name)
-        scores: list[Cell] = [report.metrics.get(column) if report else None for column in COLUMNS]
-        cells = [*scores, *system.measures().values()][: len(heads)]
-        rows.append(TableRow((system.name,), tuple(cells), system.marks, system.band))
+        scores = report.metrics if report else {}
+        measures = system.measures() if judged else {}
+        cells = (*map(scores.get, COLUMNS), *measures.values())
+        rows.append(TableRow((system.name,), cells, system.marks, system.band))
     table = Table(title, ("System",), heads, tuple(rows), formats=_FORMATS, folded=True)
     if judged:
         table = table.without_empty_columns()
     notes = [describe_recipe(reports)]
     if published:
-        table = replace(table, rows=(*_list_published_rows(published, table.columns), *table.rows))
+        published_rows = _list_published_rows(published, table.columns)
+        table = replace(table, rows=(*published_rows, *table.rows))
         notes.append(f"Published rows: {published.source}")
     notes += list_absent(reports)
     return replace(_add_markers(table, reports), note=". ".join(filter(None, notes)))
@@ -106,7 +111,11 @@ def list_absent(reports: Mapping[str, ScoreReport]) -> list[str]:
             present.update(f"“{name}”" for name in report.scale.markers)
             notes |= dict.fromkeys(report.scale.notes)
     # What one system lacks, another may have.
-    return [note for note in notes if not any(name in note for name in present)]
+    absent = []
+    for note in notes:
+        if not any(name in note for name in present):
+            absent.append(note)
+    return absent
 
 
 def role_table(reports: Mapping[str, ScoreReport]) -> Table | None:
@@ -146,7 +155,7 @@ def judged_tables(judged: JudgingResult) -> dict[str, Table | None]:
 
 def pairwise_table(judged: JudgingResult) -> Table | None:
     """Build a table of wins, ties and losses of each system against the baseline, with the effect of length."""
-    heads = (PAIRS, "Won, %", "Tied, %", "Lost, %", LENGTH_FREE, LENGTH, "Characters")
+    heads = (PAIRS, "Won, %", "Tied, %", "Lost, %", MEASURES["lc_win_rate"], LENGTH, "Characters")
     rows = []
     for system in judged.judged("pairwise"):
         figures = system.pairwise or Pairwise()
@@ -157,7 +166,8 @@ def pairwise_table(judged: JudgingResult) -> Table | None:
         cells += [figures.marginal_length_coefficient, system.characters]
         rows.append(TableRow((system.name,), tuple(cells), system.marks, system.band))
     title = f"Against {judged.baseline}, in pairs"
-    return Table(title, ("System",), heads, tuple(rows), formats=_FORMATS, folded=True) if rows else None
+    table = Table(title, ("System",), heads, tuple(rows), formats=_FORMATS, folded=True)
+    return table if rows else None
 
 
 def group_table(judged: JudgingResult, design: Design, group: Group) -> Table | None:
@@ -189,17 +199,21 @@ def differences_table(judged: JudgingResult) -> Table | None:
         verdict = None
         if test.p_adjusted is not None:
             verdict = "differ" if test.p_adjusted < 0.05 else "may be equal"
-        p, p_adjusted = _format_p_value(test.p), _format_p_value(test.p_adjusted)
+        p_values = (_format_p_value(test.p), _format_p_value(test.p_adjusted))
         measure = names.get(test.measure, test.measure)
-        rows.append(TableRow((measure, f"{test.a} − {test.b}"), (difference, p, p_adjusted, verdict)))
+        pair = f"{test.a} − {test.b}"
+        rows.append(TableRow((measure, pair), (difference, *p_values, verdict)))
     heads = ("Difference", "p", "p, Holm", "At 5 %")
-    table = Table("Paired tests", ("Measure", "Pair"), heads, tuple(rows), "", _FORMATS, heads[3:], folded=True)
-    return table if rows else None
+    table = Table("Paired tests", ("Measure", "Pair"), heads, tuple(rows), folded=True)
+    return replace(table, formats=_FORMATS, left=heads[3:]) if rows else None
 
 
 def _scale(score: Interval, times: float) -> Interval:
-    ends = [None if end is None else end * times for end in (score.low, score.high)]
-    return score._replace(mean=score.mean * times, low=ends[0], high=ends[1])
+    scaled = score._replace(mean=score.mean * times)
+    if score.ends is None:
+        return scaled
+    low, high = score.ends
+    return scaled._replace(low=low * times, high=high * times)
 
 
 def _format_p_value(value: float | None) -> Cell:

@@ -14,7 +14,6 @@
 
 from __future__ import annotations
 
-import difflib
 import functools
 import re
 import unicodedata
@@ -26,7 +25,7 @@ from pydantic import Field
 from rapidfuzz.distance import LCSseq
 
 from rolellm.core.errors import DataError, SettingsError
-from rolellm.core.settings import suggest_keywords
+from rolellm.core.settings import describe_alternatives, suggest_keywords
 from rolellm.core.text import load_chinese_tokenizer
 from rolellm.core.typed_json import read_as
 
@@ -158,9 +157,7 @@ def _check(kind: str, value: str, valid: Iterable[str]) -> None:
     names = list(valid)
     if value in names:
         return
-    close = difflib.get_close_matches(str(value).lower(), names, n=1, cutoff=0.5)
-    hint = f". Did you mean {close[0]!r}?" if close else ""
-    raise SettingsError(f"unknown {kind}: {value!r}; valid: {', '.join(map(repr, names))}{hint}")
+    raise SettingsError(f"unknown {kind}: {value!r}{describe_alternatives(str(value), names)}")
 
 
 @functools.cache

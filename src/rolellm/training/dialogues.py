@@ -126,18 +126,18 @@ class DialogueEncoder:
         for number in dialogue.replies:
             marked[number] = {**turns[number], "content": _MARK.format(number)}
         try:
-            text, rest = self._tokenizer.apply_chat_template([turns, marked], tokenize=False)
+            text, marked_text = self._tokenizer.apply_chat_template([turns, marked], tokenize=False)
         except Exception:  # Templates raise what they like; `_encode_reply` says it in words of ours.
             return []
         parts: list[str] = []
         for number in dialogue.replies:
-            before, _, rest = rest.partition(_MARK.format(number))
+            before, _, marked_text = marked_text.partition(_MARK.format(number))
             parts.append(before)
             parts.append(turns[number]["content"])
-            if not rest.startswith(self._end_text):
+            if not marked_text.startswith(self._end_text):
                 return []
         # A template may change replies, such as by leaving out their thoughts.
-        if text != "".join(parts) + rest:
+        if text != "".join(parts) + marked_text:
             return []
         return parts
 
@@ -285,9 +285,10 @@ class DialogueTable:
         family = str(self._families[number])
         return Example(row_id, ids[:start_of_first], ids[start_of_first:], family=family, gaps=gaps)
 
-    def split(self, share: float) -> tuple[DialogueSplit, DialogueSplit]:
-        """Split off what is held out; nothing where all begin with the same question, or the share is 0."""
-        is_held_out = np.asarray(self._draws) < find_held_out_limit(self._draws, share)
+    def split(self, share: float, *, is_required: bool = False) -> tuple[DialogueSplit, DialogueSplit]:
+        """Split off what is held out, as `find_held_out_limit` has it."""
+        limit = find_held_out_limit(self._draws, share, is_required=is_required)
+        is_held_out = np.asarray(self._draws) < limit
         return self._select(~is_held_out), self._select(is_held_out)
 
     def _select(self, is_chosen: npt.NDArray[np.bool_]) -> DialogueSplit:

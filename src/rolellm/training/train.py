@@ -26,6 +26,7 @@ from rolellm.core.jsonl import read_json, read_jsonl
 from rolellm.core.locks import check_unlocked, lock_folder
 from rolellm.core.records import Row
 from rolellm.core.result import Result
+from rolellm.core.text import format_count
 from rolellm.data.own_rows import OwnRows
 from rolellm.models.families import explain_not_shared
 from rolellm.models.find import hash_model, read_trained_on
@@ -130,7 +131,8 @@ def _prepare_dialogues(
     table = encode_dialogues(dialogues, tokenizer, training)
     note = describe_dialogues(dialogues, table, training.max_length)
     if held_out is None:
-        train_part, held_out_part = table.split(recipe.data.held_out)
+        is_required = training.eval_strategy != "no"
+        train_part, held_out_part = table.split(recipe.data.held_out, is_required=is_required)
         held_out_examples: Sequence[Example] = held_out_part.examples
         note += f"; {held_out_part.dialogues:,} held out"
     else:
@@ -176,9 +178,10 @@ def _prepare_rows(
     if is_own:
         fingerprint = hash_json(list(map(asdict, replies)))
     # Rows of one's own have no test split.
-    is_split = training.eval_strategy != "no" or (is_own and training.trainer == "sft")
-    if held_out is None and is_split:
-        replies, held_out = data.split_held_out(replies, recipe.data.held_out, training.seed)
+    is_required = training.eval_strategy != "no"
+    if held_out is None and (is_required or (is_own and training.trainer == "sft")):
+        share, seed = recipe.data.held_out, training.seed
+        replies, held_out = data.split_held_out(replies, share, seed, is_required=is_required)
     held_out_examples: Sequence[Example] = ()
     if held_out:
         held_out_examples = _encode_held_out(recipe, held_out, ask, tokenizer)
@@ -295,7 +298,8 @@ class TrainingRun(Result):
         losses = f"{self.first_loss:.3f} → {self.last_loss:.3f}"
         lines = [f"{amount}: loss {losses} in {self.seconds:.0f} s"]
         if self.eval_loss is not None:
-            lines.append(f"loss on {self.held_out:,} held-out rows: {self.eval_loss:.3f}")
+            count = format_count(self.held_out, "held-out row")
+            lines.append(f"loss on {count}: {self.eval_loss:.3f}")
         return [*lines, str(self.out)]
 
     @property
@@ -304,11 +308,12 @@ class TrainingRun(Result):
         data = read_json(self.out / MANIFEST)["recipe"]["data"]
         run = str(self.out)
         evaluate = ["eval", run]
+        commands = [evaluate, ["push", run, "OWNER/NAME", "--license", "LICENSE"]]
         if data["source"] != "dataset":
             evaluate += ["--config", data["config"]]
+            commands.insert(1, ["improve", run])
         if data["data_dir"] is not None:
             evaluate += ["--data-dir", data["data_dir"]]
-        commands = [evaluate, ["improve", run], ["push", run, "OWNER/NAME", "--license", "LICENSE"]]
         return [shlex.join(["rolellm", *command]) for command in commands]
 
 

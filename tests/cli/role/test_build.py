@@ -123,7 +123,7 @@ BUILD = ("d.jsonl", "--role", "Ada", "--out", "o")
         pytest.param(("d.jsonl", "--role", "Ad", "--out", "o"), 1, "who does: Ada (3)", id="spelling"),
         pytest.param(("d.jsonl", "--role", "Ada", "--out", "d.jsonl"), 2, "is a file", id="out is a file"),
         pytest.param((*BUILD, "--catchphrases", "99"), 2, "catchphrases", id="too many"),
-        pytest.param((*BUILD, "--description", "x"), 2, "cannot be read", id="own"),
+        pytest.param((*BUILD, "--description", "x"), 1, "cannot be read", id="own"),
         pytest.param((".", "--role", "Ada"), 2, "leave them out", id="role of another"),
     ],
 )

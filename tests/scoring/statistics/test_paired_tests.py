@@ -119,12 +119,3 @@ def test_row_order_changes_no_digit_and_swapping_the_models_only_the_sign(rows: 
 )
 def test_holm_by_hand(given_values: list[float], adjusted: list[float]) -> None:
     assert adjust_p_values(given_values) == pytest.approx(adjusted)
-
-
-@given(st.lists(st.floats(0, 1), max_size=20))
-def test_holm_keeps_the_order_and_lies_between_p_and_bonferroni(p_values: list[float]) -> None:
-    adjusted = adjust_p_values(p_values)
-    for p, q in zip(p_values, adjusted, strict=True):
-        assert p <= q <= min(1.0, p * len(p_values))
-    order = np.argsort(p_values, kind="stable")
-    assert (np.diff(np.array(adjusted)[order]) >= 0).all()

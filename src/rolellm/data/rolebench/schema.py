@@ -5,12 +5,12 @@ The layout is that of ``ZenMoore/RoleBench`` on the Hub at :data:`REVISION` (see
 
 from __future__ import annotations
 
-import difflib
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.records import Language, Subset
+from rolellm.core.settings import describe_alternatives
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -144,14 +144,12 @@ def get_config(name: str | None) -> Config:
     """Look a config up by name; ``None`` is the default one.
 
     Raises:
-        SettingsError: For a name that is not a config; names the nearest ones and lists all.
+        SettingsError: For a name that is not a config; names the nearest one, or all.
     """
     name = name or DEFAULT_CONFIG
     if name in CONFIGS:
         return CONFIGS[name]
-    near = difflib.get_close_matches(name, CONFIGS, n=1)
-    hint = f" Did you mean {near[0]!r}?" if near else ""
-    raise SettingsError(f"rolebench has no config {name!r}.{hint} Configs: {', '.join(CONFIGS)}")
+    raise SettingsError(f"rolebench has no config {name!r}{describe_alternatives(name, CONFIGS)}")
 
 
 def get_schema(config: Config) -> pa.Schema:

@@ -220,7 +220,7 @@ class BuildProfile(Step[Profile]):
             raise error(
                 f"no usable reply for the {label} of {self.start.role} after {outcome.attempts} attempts of "
                 f"{models}: {reason}. Fix the model's settings and retry with --set retry_failed=true, use another "
-                "model, or give your own (--description FILE; --catchphrases none)"
+                "model, or give your own (--description FILE; --catchphrases 0)"
             )
         name = request.tag.removeprefix("profile/")
         self._models[name] = outcome.reply.model
