@@ -33,12 +33,12 @@ from rolellm.reporting.section import Section
 from rolellm.reporting.settings import ReportOptions
 from rolellm.reporting.tables import COMPARED
 from rolellm.runs import Run, find_runs
-from rolellm.scoring.floors import add_scale, score_markers
+from rolellm.scoring.floors import add_scale
 from rolellm.scoring.own_turns import OwnTurns
 from rolellm.scoring.predictions import Predictions, complete_source, read_predictions
 from rolellm.scoring.published import PUBLISHED, published_for
 from rolellm.scoring.rows import read_dataset_rows
-from rolellm.scoring.score import load_training_rows, score_rows
+from rolellm.scoring.score import load_training_rows, score_markers, score_rows
 from rolellm.scoring.score_report import ScoreReport
 from rolellm.scoring.settings import ScoreOptions
 
@@ -233,7 +233,7 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
     titles = [part.title for part in parts]
     titles += [block.title for block in blocks]
     content = PageContent(
-        join_names(titles), parts, questions, answers, findings=findings, recipe=recipe, blocks=blocks
+        f"Report: {join_names(titles)}", parts, questions, answers, findings=findings, recipe=recipe, blocks=blocks
     )
     return BuiltReport(content, tables)
 

@@ -130,7 +130,7 @@ class Answer:
 
     Attributes:
         verdict: Which of one's own systems is better, and in what; at most fifteen words where names are one word.
-        evidence: By how much, how sure, for whom, and on how many rows where they are few.
+        evidence: By how much, how sure and for whom; and what makes it less sure.
         undecided: What is not decided, in sentences.
         failure: Where the leading system fails its role, with a reply.
         lead: The system of the failure: ahead in most, or the first.
@@ -263,9 +263,8 @@ class Evidence:
             scope = tests[0].scope.capitalize()
             details = "; ".join(ranges[:_MOST_RANGES])
             evidence.append(f"{scope}: {details}.")
-        evidence += self._describe_size()
+        evidence += [*self._describe_size(), *self._describe_silence()]
         undecided = [f"Not decided: {'; '.join(open_ranges)}."] if open_ranges else []
-        undecided += self._describe_silence()
         verdict = "Nothing here decides which system is better."
         if tests:
             verdict = _describe_winners(winners, rivals, self.topics)
