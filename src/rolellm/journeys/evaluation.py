@@ -27,6 +27,7 @@ from rolellm.models.training_record import TrainedOn
 
 if TYPE_CHECKING:
     from rolellm.judging.result import JudgingResult
+    from rolellm.models.local_model import LocalModel
     from rolellm.reporting.page import PageContent
     from rolellm.scoring.own_turns import OwnTurns
     from rolellm.scoring.score_report import ScoreReport
@@ -273,7 +274,7 @@ def _evaluate(
     from rolellm.reporting.settings import ReportOptions
 
     judge_llm = None if judge is None else LLM.of(judge, {"words": make_words_judge})
-    _check_models(systems, chosen)
+    models = _check_models(systems, chosen)
     if own is None:
         own, chosen = _choose_data(chosen, systems)
     elif chosen.config or chosen.data_dir:
@@ -281,7 +282,8 @@ def _evaluate(
     files = {name: folder / "answers" / f"{make_safe_name(name)}.jsonl" for name in systems}
     predictions = {name: [path] for name, path in files.items()}
     if own is not None:
-        return _evaluate_own(folder, systems, files, judge_llm, chosen, own)
+        turns = _load_own_turns(own, systems, models, chosen.limit)
+        return _evaluate_own(folder, systems, files, judge_llm, chosen, turns)
     source: dict[str, Any] = {"config": chosen.config, "split": chosen.split, "data_dir": chosen.data_dir}
     rows = _load_rows(limit=chosen.limit, **source)
     if judge is not None and len(systems) == 1 and not _has_baseline(rows):
@@ -314,17 +316,10 @@ def _evaluate_own(
     files: Mapping[str, Path],
     judge: LLM | None,
     chosen: EvalSettings,
-    data: OwnData,
+    own: OwnTurns,
 ) -> EvalResult:
     from rolellm.reporting.build import ReportSources, build_report
-    from rolellm.scoring.own_turns import load_own_turns
-    from rolellm.scoring.rows import draw_rows
 
-    instructions = _read_trained_instructions(systems)
-    own = load_own_turns(data.source, data.columns, skip_bad=data.skip_bad, instructions=instructions)
-    own = own.select(draw_rows(own.rows, chosen.limit))
-    for note in own.notes:
-        sys.stderr.write(f"note: {note}\n")
     dialogues = format_count(len({row.dialogue or row.id for row in own.rows}), "dialogue")
     replies = format_count(len(own.rows), "reply", "replies")
     for name, model in systems.items():
@@ -369,19 +364,51 @@ def _is_settings_file(model: Any) -> bool:
     return str(model).endswith(_SETTINGS_FILES)
 
 
-def _check_models(systems: Mapping[str, Any], chosen: EvalSettings) -> None:
-    """Load what describes each model, so that none is found missing after hours of answering with another."""
+def _check_models(systems: Mapping[str, Any], chosen: EvalSettings) -> dict[str, LocalModel]:
+    """Load what describes each model, so that none is found missing after hours of answering with another.
+
+    Returns:
+        The local models, without weights.
+    """
     from rolellm.models.local_model import LocalModel
 
+    models = {}
     for name, model in systems.items():
         try:
             if _is_settings_file(model):
                 # Only now are its endpoints built.
                 _ = LLM.of(str(model)).models
             else:
-                LocalModel(_name_model(model), dtype=chosen.dtype)
+                models[name] = LocalModel(_name_model(model), dtype=chosen.dtype)
         except RoleLLMError as error:
             raise type(error)(f"{name}: {error}") from error
+    return models
+
+
+def _load_own_turns(
+    data: OwnData, systems: Mapping[str, Any], models: Mapping[str, LocalModel], limit: int | None
+) -> OwnTurns:
+    """Read what is answered: not what a model was trained on, nor what leaves one no room for a reply."""
+    from rolellm.models.prompts.encode import PromptEncoder
+    from rolellm.scoring.own_turns import load_own_turns
+
+    instructions = _read_trained_instructions(systems)
+    own = load_own_turns(data.source, data.columns, skip_bad=data.skip_bad, instructions=instructions, limit=limit)
+    notes = list(own.notes)
+    for name, model in models.items():
+        if model.context is None:
+            continue
+        encode = PromptEncoder(model.tokenizer)
+        rows = tuple(row for row in own.rows if len(encode(own.messages[row.id])) < model.context)
+        if len(rows) < len(own.rows):
+            long = format_count(len(own.rows) - len(rows), "reply", "replies")
+            notes.append(f"{long} left out: the turns before fill {name}'s context of {model.context:,} tokens")
+            own = replace(own, rows=rows)
+    if not own.rows:
+        raise DataError(f"{own.name} has no reply to answer: {'; '.join(notes)}")
+    for note in notes:
+        sys.stderr.write(f"note: {note}\n")
+    return own
 
 
 def _choose_data(chosen: EvalSettings, systems: Mapping[str, Any]) -> tuple[OwnData | None, EvalSettings]:
