@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from rolellm.core.errors import DataError, MissingExtraError, RoleLLMError, SettingsError
 from rolellm.core.files import open_atomic, write_json
 from rolellm.core.folders import name_call, use_working_folder
-from rolellm.core.jsonl import read_json
 from rolellm.core.locks import lock_folder
 from rolellm.core.result import Result
 from rolellm.core.settings import Advanced, Field, dump, read, settings, suggest_keywords
@@ -431,21 +430,12 @@ def _choose_data(chosen: EvalSettings, systems: Mapping[str, Any]) -> tuple[OwnD
 
 def _read_manifests(systems: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Read the manifests of the training runs among the systems."""
-    from rolellm.models.find import find_manifests, find_model
+    from rolellm.models.find import find_model
+    from rolellm.scoring.generate import read_run_manifests
 
     for model in systems.values():
-        if _is_settings_file(model):
-            continue
-        source = find_model(_name_model(model))
-        for name in filter(None, (source.adapter, source.base)):
-            for path in find_manifests(name):
-                try:
-                    content = read_json(path)
-                except DataError:
-                    # Many programs have a file of that name.
-                    continue
-                if content.get("kind") == "rocit":
-                    yield content
+        if not _is_settings_file(model):
+            yield from read_run_manifests(find_model(_name_model(model)))
 
 
 def _read_trained_instructions(systems: Mapping[str, Any]) -> frozenset[str]:
