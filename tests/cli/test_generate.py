@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from ..commands import Command
 from ..forking import Forking
 
 BIN = Path(sys.executable).parent
@@ -29,7 +30,7 @@ def environment(clean_env: dict[str, str]) -> dict[str, str]:
     return {**clean_env, "PATH": f"{BIN}{os.pathsep}{clean_env['PATH']}"}
 
 
-def command(model: Path, out: Path | str, *more: str) -> list[str]:
+def words_for(model: Path, out: Path | str, *more: str) -> list[str]:
     return ["generate", "--model", str(model), "--config", "sample", "--out", str(out), *CHOICE, *more]
 
 
@@ -37,7 +38,7 @@ def command(model: Path, out: Path | str, *more: str) -> list[str]:
 def test_what_it_wrote_can_be_scored_by_the_line_it_prints(
     tiny_model: Path, tmp_path: Path, environment: dict[str, str], warm: Forking
 ) -> None:
-    shown = warm(command(tiny_model, "p.jsonl", "--max-new-tokens", "8"), tmp_path)
+    shown = warm(words_for(tiny_model, "p.jsonl", "--max-new-tokens", "8"), tmp_path)
     (line,) = re.findall("Go on with: (.*)", shown)
     scored = subprocess.run(
         f"{line} --json", shell=True, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
@@ -53,7 +54,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_printed_line_finishes_it(
     options = ("--set", "batch_size=2", "--max-new-tokens", "80", "--temperature", "0.7", "--set", "top_p=0.95")
     # A name that the shell would take apart, and --overwrite, which the resume line must not repeat.
     out = tmp_path / "my $out.jsonl"
-    words = command(tiny_model, out.name, *options, "--overwrite")
+    words = words_for(tiny_model, out.name, *options, "--overwrite")
     process = warm.start(words, tmp_path)
     deadline = time.monotonic() + 100
     while not (out.exists() and out.read_bytes().count(b"\n") >= 4):
@@ -78,7 +79,7 @@ def test_ctrl_c_keeps_what_is_done_and_the_printed_line_finishes_it(
     assert summary["generated"] == summary["rows"] - len(kept) > 0
     assert set(kept) <= set(finished.splitlines())
 
-    warm(command(tiny_model, "whole.jsonl", *options), tmp_path)
+    warm(words_for(tiny_model, "whole.jsonl", *options), tmp_path)
     assert (tmp_path / "whole.jsonl").read_bytes() == finished
 
 
@@ -92,28 +93,35 @@ def test_ctrl_c_keeps_what_is_done_and_the_printed_line_finishes_it(
     ],
 )
 def test_bad_usage_is_refused_in_words(
-    tiny_model: Path, tmp_path: Path, warm: Forking, more: tuple[str, ...], code: int, named: str
+    tiny_model: Path,
+    tmp_path: Path,
+    command: Command,
+    monkeypatch: pytest.MonkeyPatch,
+    more: tuple[str, ...],
+    code: int,
+    named: str,
 ) -> None:
-    done = warm.run(command(tiny_model, "p.jsonl", *more), tmp_path)
-    assert (done.returncode, done.stdout) == (code, ""), done.stderr
-    assert named in done.stderr
-    assert "Traceback" not in done.stderr
+    monkeypatch.chdir(tmp_path)
+    done = command(*words_for(tiny_model, "p.jsonl", *more))
+    assert (done.code, done.out) == (code, ""), done.err
+    assert named in done.err
     assert not (tmp_path / "p.jsonl").exists()
 
 
 def test_the_models_of_a_settings_file_answer_and_a_dry_run_asks_nobody(
-    tiny_model: Path, tmp_path: Path, warm: Forking
+    tiny_model: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     (tmp_path / "llm.yaml").write_text(f"endpoints: [{{backend: local, model: {tiny_model}}}]")
     words = ["generate", "--llm", "llm.yaml", "--config", "sample", "--out", "p.jsonl", "--role", "long john silver"]
     words += ["--set", "system_template=short.txt", "--max-new-tokens", "4", "--limit", "3", "--json"]
-    assert json.loads(warm([*words, "--dry-run"], tmp_path))["requests"] == 3
+    assert command(*words, "--dry-run").result["requests"] == 3
     assert not (tmp_path / "p.jsonl").exists()
-    summary = json.loads(warm(words, tmp_path))
+    summary = command(*words).result
     assert (summary["rows"], summary["generated"]) == (3, 3)
     lines = [json.loads(line) for line in (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()]
     assert {line["role"] for line in lines} == {"Long John Silver"}
-    again = json.loads(warm(words, tmp_path))
+    again = command(*words).result
     assert (again["rows"], again["generated"]) == (3, 0)
-    more = json.loads(warm([*words, "--limit", "5"], tmp_path))
+    more = command(*words, "--limit", "5").result
     assert (more["rows"], more["generated"]) == (5, 2)

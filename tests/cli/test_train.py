@@ -16,6 +16,7 @@ from rolellm.core.jsonl import write_jsonl
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import train
 
+from ..commands import Command
 from ..forking import Forked, Forking, script
 
 BIN = Path(sys.executable).parent
@@ -67,28 +68,34 @@ def test_one_process_in_place_of_two_is_refused(recipe: Path, tmp_path: Path, ro
     assert not (tmp_path / "runs").exists()
 
 
-def test_preview_shows_which_turns_of_own_rows_are_trained(recipe: Path, tmp_path: Path, warm: Forking) -> None:
+def test_preview_shows_which_turns_of_own_rows_are_trained(
+    recipe: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     ask = {"role": "user", "content": "Why?"}
     wrong, right = ({"role": "assistant", "content": text} for text in "NY")
     rows = [{"talk": [ask, wrong | {"weight": 0}, ask, right, ask, right], "id": "a"}, {"talk": [ask]}]
     write_jsonl(tmp_path / "own.jsonl", rows)
     words = ["train", recipe, "--preview", "--json", "--data", "own.jsonl", "--columns", "messages=talk"]
-    refused = warm.run(words, tmp_path)
-    assert refused.returncode == 1
-    assert "error: own.jsonl, row 2: found turns of user; expected an assistant's turn" in refused.stderr
-    shown = warm.run([*words, "--skip-bad"], tmp_path)
-    assert "own.jsonl (messages): 1 dialogue, 2 replies; 1 bad row skipped, the first: own.jsonl, row 2" in shown.stderr
-    (example,) = json.loads(shown.stdout)["examples"]
+    refused = command(*words)
+    assert refused.code == 1
+    assert "error: own.jsonl, row 2: found turns of user; expected an assistant's turn" in refused.err
+    shown = command(*words, "--skip-bad")
+    assert "own.jsonl (messages): 1 dialogue, 2 replies; 1 bad row skipped, the first: own.jsonl, row 2" in shown.err
+    (example,) = shown.json["examples"]
     assert example["trained_text"] == "Y</s>Y</s>"
     assert "\nN</s>" in example["prompt"]
 
 
-def test_preview_says_what_a_safety_mix_will_ask_the_base(recipe: Path, tmp_path: Path, warm: Forking) -> None:
+def test_preview_says_what_a_safety_mix_will_ask_the_base(
+    recipe: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
     words = ["train", recipe, "--preview", "--limit", "1", "--set", "data.mix.safety=0.5"]
-    shown, asked = warm.run(words, tmp_path), warm.run([*words, "--json"], tmp_path)
-    mix = json.loads(asked.stdout)["safety"]
+    shown = command(*words)
+    mix = command(*words, "--json").json["safety"]
     assert {kind: part["prompts"] for kind, part in mix.items()} == {"harmful": 3, "lookalikes": 3}
-    lines = shown.stdout.partition("data.mix.safety: ")[2]
+    lines = shown.out.partition("data.mix.safety: ")[2]
     assert lines.startswith("before training, the base will be asked 3 harmful prompts and 3 harmless look-alikes in ")
     harmful = {prompt.text for prompt in list_training_prompts() if prompt.harmful}
     for kind, part in mix.items():

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from datasets import Dataset, DatasetDict
+from datasets import Dataset, DatasetDict, Image
 
 from rolellm.core.errors import DataError
 from rolellm.core.jsonl import write_jsonl
@@ -98,6 +98,7 @@ def test_columns_are_named_where_they_do_not_tell() -> None:
     rows = [{"q": "Why?", "a": "Aye.", **FORMS["messages"], **FORMS["Alpaca"]}]
     with pytest.raises(DataError, match=r"columns of 2 forms; choose one: --columns messages=messages or"):
         load(rows)
+    assert load([{"q": "Why?", "a": "Aye.", "role": 7}], columns={"prompt": "q", "completion": "a"})[0].role is None
     for pairs in ("prompt=q,completion=a", "messages=messages", "instruction=q,output=a"):
         (dialogue,) = load(rows, columns=parse_columns([pairs]))
         assert dialogue.messages == (USER, REPLY)
@@ -131,6 +132,7 @@ def test_columns_are_named_where_they_do_not_tell() -> None:
         pytest.param({"messages": [USER, REPLY | {"tool_calls": ["a"]}]}, "tool_calls is neither a list", id="calls"),
         pytest.param({"messages": [USER, REPLY], "chat_template_kwargs": "a"}, "is not an object", id="kwargs"),
         pytest.param({"messages": None}, "found no messages; expected", id="null"),
+        pytest.param({"messages": [USER, REPLY | {"content": "\ud83d"}]}, "found half a character", id="surrogate"),
     ],
 )
 def test_a_bad_row_is_named_or_skipped(row: dict[str, Any], words: str) -> None:
@@ -167,6 +169,11 @@ def test_sources_that_are_none(tmp_path: Path) -> None:
         load(tmp_path)
     with pytest.raises(DataError, match="train_dataset has no rows"):
         load([])
+    pictures = Dataset.from_list([FORMS["text"]]).add_column("photo", [None]).cast_column("photo", Image())
+    with pytest.raises(DataError, match="found pictures or sound in the column photo; expected text"):
+        load(pictures)
+    with pytest.raises(DataError, match=r"row 1: found '\[' in history; expected pairs"):
+        load([FORMS["Alpaca"] | {"history": "[]"}])
     group = [{"name": name, "is_user": False, "mes": "Aye."} for name in ("Ahab", "Pip")]
     with pytest.raises(DataError, match="a group chat of Ahab, Pip"):
         load(write(tmp_path / "group.jsonl", group))

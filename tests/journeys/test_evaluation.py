@@ -44,10 +44,9 @@ def test_the_numbers_are_those_of_the_single_calls(result: EvalResult, base: Pat
 def test_it_says_what_it_found_first(result: EvalResult) -> None:
     sentences = result.findings
     assert sentences[0] == f"“{BASELINE}” is ahead of tiny in style, accuracy and knowledge."
-    assert sentences[1].endswith("too few for more than a first look.")
     assert any(sentence.startswith("tiny breaks character in ") for sentence in sentences)
     assert any(f"tiny against {BASELINE} for these 4 roles: behind in CUS" in sentence for sentence in sentences)
-    assert "The judges saw 8 rows only, too few for a verdict (20 or more)." in sentences
+    assert sentences[1].endswith("The judges saw 8 rows only, too few for a verdict (20 or more).")
     assert not any("prefer" in sentence or "apart" in sentence for sentence in sentences)
     assert any("] (n = 2) sound most like their role;" in sentence for sentence in sentences)
     page = (result.out / "report.html").read_text(encoding="utf-8")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import re
 import signal
 import threading
@@ -202,15 +203,25 @@ def address(process: Forked, pattern: str) -> str:
     return found[1]
 
 
+#: What `rolellm serve` imports in front of another server.
+SERVING = ("rolellm.cli.app", "rolellm.cli.play", "rolellm.playing.server", "openai", "uvicorn")
+
+
+@pytest.fixture(scope="session")
+def forking() -> Iterator[Forking]:
+    with Forking(os.environ, SERVING) as forking:
+        yield forking
+
+
 @pytest.fixture(scope="module")
-def serving(warm: Forking, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., tuple[str, Forked]]]:
+def serving(forking: Forking, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., tuple[str, Forked]]]:
     """Starts `rolellm serve` with these words on a free port; gives its base URL and the process."""
     folder, processes = tmp_path_factory.mktemp("serving"), []
 
     def start(*words: str, **environment: str) -> tuple[str, Forked]:
         # The sample's roles.
         env = {"UPSTREAM_KEY": KEY, "ROLEBENCH_DIR": None, **environment}
-        processes.append(warm.start(["serve", *words, "--port", "0"], folder, env=env))
+        processes.append(forking.start(["serve", *words, "--port", "0"], folder, env=env))
         return address(processes[-1], r" at (http://\S+/v1)\."), processes[-1]
 
     yield start

@@ -12,8 +12,9 @@ from datasets import Dataset
 import rolellm
 from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
-from rolellm.scoring.floors import KINDS, NEAREST, OTHER_ROLE, QUESTION, REFERENCE, ROLEGPT, score_markers
+from rolellm.scoring.floors import KINDS, NEAREST, OTHER_ROLE, QUESTION, REFERENCE, ROLEGPT
 from rolellm.scoring.rouge import rouge_l
+from rolellm.scoring.score import score_markers
 from rolellm.scoring.score_report import ScoreReport
 from rolellm.scoring.settings import ScoreOptions
 

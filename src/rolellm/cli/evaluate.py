@@ -8,7 +8,7 @@ from typing import Annotated
 import typer
 
 from rolellm.cli.options import with_options
-from rolellm.core.settings import Advanced, dump
+from rolellm.core.settings import dump
 from rolellm.journeys.evaluation import EvalResult, EvalSettings
 
 
@@ -18,7 +18,7 @@ def run_eval(
     options: EvalSettings,
     data: Annotated[str | None, typer.Option(metavar="FILE|FOLDER|HUB_ID")] = None,
     columns: Annotated[list[str] | None, typer.Option(metavar="NAME=COLUMN,...")] = None,
-    skip_bad: Advanced[bool] = False,
+    skip_bad: bool = False,
     judge: Path | None = None,
     out: Path = Path("eval"),
 ) -> EvalResult:

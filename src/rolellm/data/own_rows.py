@@ -98,6 +98,8 @@ def read_alpaca_row(row: Mapping[str, Any]) -> Dialogue:
         prompt = f"{prompt}\n\n{row['input']}"
     texts: list[Any] = []
     for pair in row.get("history") or ():
+        if not isinstance(pair, list | tuple) or len(pair) != 2:
+            raise DataError(f"found {pair!a:.80} in history; expected pairs of texts")
         texts += pair
     texts += [prompt, row["output"]]
     turns = []
@@ -387,8 +389,10 @@ def _make_dialogue(row: Mapping[str, Any], turns: list[Turn], first: int) -> Dia
     if system and turns[0]["role"] != "system":
         turns.insert(0, {"role": "system", "content": str(system)})
         replies = [number + 1 for number in replies]
-    row_id, options = str(row["id"]), read_options(row)
-    return Dialogue(row_id, tuple(turns), tuple(replies), row.get("role"), options)
+    role = row.get("role")
+    if not isinstance(role, str):
+        role = None
+    return Dialogue(str(row["id"]), tuple(turns), tuple(replies), role, read_options(row))
 
 
 def read_options(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -41,7 +41,7 @@ _PHRASES: Final[Mapping[Verdict, str]] = {
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Certificate(Result):
-    """What a judge model was found to do.
+    """The examination of a judge model.
 
     Attributes:
         judge: The model's name.
@@ -134,28 +134,32 @@ class Certificate(Result):
         phrase = _PHRASES[self.verdict]
         sentences = [f"The judge {self.judge} {phrase}: {self._describe_figures()}."]
         for problem, _ in self._list_problems():
-            sentences.append(f"{problem[:1].upper()}{problem[1:]}.")
+            first, rest = problem[:1].upper(), problem[1:]
+            sentences.append(f"{first}{rest}.")
         return " ".join(sentences)
 
     def remarks(self) -> tuple[str, ...]:
         """Return the verdict in words, and where it is kept."""
         if self.folder is None:
             return (self.sentence,)
-        kept = f"Every verdict: {self.folder}. Later runs of `rolellm judge` in this folder show the certificate."
-        return (self.sentence, kept)
+        place = f"Every verdict: {self.folder}. Later runs of `rolellm judge` in this folder show the certificate."
+        return (self.sentence, place)
 
     def tables(self) -> tuple[Table]:
         """Build the table of the canaries' win rates."""
         rows = []
         for name, rate, limit in self._list_rates():
-            rows.append(TableRow((name,), (rate, f"interval below {limit:.0%}")))
+            needed = f"interval below {limit:.0%}"
+            rows.append(TableRow((name,), (rate, needed)))
         rows.append(TableRow(("both orders agree",), (self.consistency, "")))
         title = f"Certificate of {self.judge}: wins against the role's own reply"
-        return (Table(title, ("Pairs with",), ("Share %", "Needed"), tuple(rows), left=("Needed",)),)
+        heads = ("Share %", "Needed")
+        return (Table(title, ("Pairs with",), heads, tuple(rows), left=("Needed",)),)
 
 
 def _format_share(share: Interval) -> str:
-    return f"{100 * share.mean:.0f} % {share.format_ends(0, 100)}".rstrip()
+    percent = 100 * share.mean
+    return f"{percent:.0f} % {share.format_ends(0, 100)}".rstrip()
 
 
 def find_certificate(judge: JudgedBy, homes: Sequence[Path], config: str | None) -> str | None:

@@ -49,7 +49,7 @@ def make_known_pairs(rows: Sequence[Row], size: int, seed: int) -> Comparison:
     """
     replies = get_own_replies(rows)
     # With padding, a longer reply would be cut where it is shown.
-    able = [row for row in rows if row.id in replies and len(replies[row.id]) <= LIMIT // 2]
+    able = [row for row in rows if 0 < len(replies.get(row.id, "")) <= LIMIT // 2]
     able.sort(key=lambda row: hash_json(["certificate", seed, row.id]))
     selected = able[:size]
     answers: dict[str, dict[str, str]] = defaultdict(dict)
@@ -64,12 +64,10 @@ def make_known_pairs(rows: Sequence[Row], size: int, seed: int) -> Comparison:
         if shuffled != own:
             answers[SHUFFLED][row.id] = shuffled
         answers[PADDED][row.id] = f"{own}\n\n{answers[NULL_MODEL][row.id]}"
-    systems = []
-    for name, texts in answers.items():
-        # Of one role alone, nobody else said anything.
-        if texts:
-            systems.append(System(name, "baseline" if name == OWN else "canary"))
-    return Comparison(selected, systems, {system.name: answers[system.name] for system in systems})
+    # Of one role alone, nobody else said anything.
+    answers = {name: texts for name, texts in answers.items() if texts}
+    systems = [System(name, "baseline" if name == OWN else "canary") for name in answers]
+    return Comparison(selected, systems, answers)
 
 
 def get_own_replies(rows: Sequence[Row]) -> dict[str, str]:
@@ -149,10 +147,11 @@ class Certifying(Judging):
         for pair in tally.verdicts.pairs:
             wins.append((pair.row, pair.mean))
             agreement.append((pair.row, float(pair.agrees)))
-        missing = [item for item in outcome.judgements if item.ranks is None and item.copied not in names]
-        unscored = len(missing) / len(outcome.judgements)
+        unscored = [item for item in outcome.judgements if item.ranks is None]
+        missing = [item for item in unscored if item.copied not in names]
+        share = len(missing) / len(outcome.judgements)
         (judge,) = outcome.result.judges
-        certificate = Certificate(judge.name, canaries, tally.estimate(wins), tally.estimate(agreement), unscored)
+        certificate = Certificate(judge.name, canaries, tally.estimate(wins), tally.estimate(agreement), share)
         return replace(
             certificate,
             max_unscored=self.settings.max_unscored,

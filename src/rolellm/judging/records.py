@@ -265,14 +265,16 @@ def read_run(folder: str | Path) -> JudgeRun:
     if not folder.is_dir():
         raise DataError("no such folder; expected the folder of a judging run", path=folder)
     manifest = next((run.manifest for run in find_runs(folder, KIND) if run.folder == folder), None)
-    if not (folder / RESULT).is_file() and (manifest or (folder / JOURNAL).is_file()):
+    is_begun = manifest is not None or (folder / JOURNAL).is_file()
+    if is_begun and not (folder / RESULT).is_file():
         raise DataError("the run is not finished; rerun its `rolellm judge` command", path=folder)
     if manifest is None:
         raise DataError("not the folder of a judging run; create one with `rolellm judge … --out RUN`", path=folder)
     path = folder / MANIFEST
     dataset = read_as(DatasetName, manifest.get("dataset", {}), "the manifest's dataset", path=path)
     systems = read_as(tuple[System, ...], manifest.get("systems"), "the manifest's list of systems", path=path)
-    return JudgeRun(folder, manifest, dataset, _read_comparison(folder, systems), read_json(folder / RESULT))
+    comparison = _read_comparison(folder, systems)
+    return JudgeRun(folder, manifest, dataset, comparison, read_json(folder / RESULT))
 
 
 def _read_comparison(folder: Path, systems: Sequence[System]) -> Comparison:

@@ -107,8 +107,11 @@ def rotate_orders(names: Sequence[str], seed: int, row_id: str) -> list[tuple[st
     """List the orders in which a row's list is shown: one drawn by content, then that turned by equal steps."""
     first = sorted(names, key=lambda name: hash_json([seed, row_id, name]))
     turns = min(ROTATIONS, len(first))
-    steps = [turn * len(first) // turns for turn in range(turns)]
-    return [tuple(first[step:] + first[:step]) for step in steps]
+    orders = []
+    for turn in range(turns):
+        step = turn * len(first) // turns
+        orders.append((*first[step:], *first[:step]))
+    return orders
 
 
 #: What a judge is told between texts, by language.
@@ -136,9 +139,12 @@ def prepare_material(comparison: Comparison, row: Row) -> RowMaterial:
     texts = {"role": row.role, "description": description, "question": row.question}
     for number, text in enumerate(select_references(row), start=1):
         texts[f"reference {number}"] = text
-    answered = {name: texts[row.id] for name, texts in comparison.answers.items() if row.id in texts}
-    answers = {name: make_harmless(text) for name, text in answered.items()}
-    return RowMaterial(row, {name: make_harmless(text) for name, text in texts.items()}, answers)
+    common = {name: make_harmless(text) for name, text in texts.items()}
+    answers = {}
+    for name, by_row in comparison.answers.items():
+        if row.id in by_row:
+            answers[name] = make_harmless(by_row[row.id])
+    return RowMaterial(row, common, answers)
 
 
 def build_judge_request(material: RowMaterial, ask: VerdictRequest) -> Request:
@@ -148,11 +154,13 @@ def build_judge_request(material: RowMaterial, ask: VerdictRequest) -> Request:
         material: The row, made harmless.
         ask: Who is asked, and in which order.
     """
-    row, letters = material.row, LETTERS[: len(ask.order)]
+    row = material.row
+    letters = LETTERS[: len(ask.order)]
     words = WORDS[row.language]
     answers = [material.answers[name] or words["no_answer"] for name in ask.order]
     # Of what is shown and nothing else, in no order: both orders share it, and another system does not change it.
-    mark = draw_nonce(*sorted([*material.common.values(), *answers]))
+    texts = [*material.common.values(), *answers]
+    mark = draw_nonce(*sorted(texts))
     fences = {name: fence_text(name, text, mark) for name, text in material.common.items()}
     references = [fence for name, fence in fences.items() if name.startswith("reference")]
     about_reference = words["no_reference"]
@@ -164,20 +172,16 @@ def build_judge_request(material: RowMaterial, ask: VerdictRequest) -> Request:
     system_prompt, user_prompt = ask.judge.prompts[row.language]
     content = user_prompt.fill(
         mark=mark,
-        character=f"{fences['role']}\n{fences['description']}",
+        character="\n".join([fences["role"], fences["description"]]),
         question=fences["question"],
         reference="\n".join([about_reference, *references]),
         answers="\n\n".join(answer_fences),
         letters=words["joined"].join(letters),
     )
-    return Request(
-        (system(system_prompt.text), user(content)),
-        ask.judge.sampling(len(letters)),
-        schema=ask.judge.schema,
-        tag=f"judge/{ask.judge.settings.name}/{row.id}",
-        repair=words["repair"],
-        quotes=False,
-    )
+    messages = (system(system_prompt.text), user(content))
+    sampling = ask.judge.sampling(len(letters))
+    tag = f"judge/{ask.judge.settings.name}/{row.id}"
+    return Request(messages, sampling, 0, ask.judge.schema, tag, words["repair"], quotes=False)
 
 
 def select_references(row: Row) -> Sequence[str]:

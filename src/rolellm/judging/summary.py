@@ -96,7 +96,8 @@ def _measure_pairs(tally: Tally, name: str) -> Pairwise:
     for pair in tally.verdicts.pairs:
         if pair.system == name:
             agreement.append((pair.row, float(pair.agrees)))
-            values_by_judge.setdefault(pair.judge, []).append((pair.row, pair.mean))
+            values = values_by_judge.setdefault(pair.judge, [])
+            values.append((pair.row, pair.mean))
     consistency = tally.estimate(agreement)
     if name in tally.withheld:
         problem = "both orders agree in too few pairs"
@@ -111,6 +112,7 @@ def _measure_pairs(tally: Tally, name: str) -> Pairwise:
     control = fit_length_control(wins, lengths, base_lengths, *tally.look_up(rows))
     count = len(signs)
     by_role, by_category = tally.estimate_groups(win_rates, SHARE)
+    rates_by_judge = {judge: tally.estimate(values) for judge, values in sorted(values_by_judge.items())}
     return Pairwise(
         tally.estimate(win_rates.items()),
         signs.count(1) / count,
@@ -122,7 +124,7 @@ def _measure_pairs(tally: Tally, name: str) -> Pairwise:
         consistency,
         by_role,
         by_category,
-        {judge: tally.estimate(values) for judge, values in sorted(values_by_judge.items())},
+        rates_by_judge,
     )
 
 
@@ -235,12 +237,12 @@ def _describe_problems(result: JudgingResult, tally: Tally) -> Iterator[str]:
 
 
 def is_beaten(rate: Interval) -> bool:
-    """Whether a planted loser loses for sure: the whole interval of its win rate lies below one half."""
+    """Tell whether a planted loser loses for sure: the whole interval of its win rate lies below one half."""
     return rate.ends is not None and rate.ends[1] < 0.5
 
 
 def is_shown_fit(result: JudgingResult) -> bool:
-    """Whether a run is valid and its judges are shown to be fit, each by its certificate or by this run's canaries."""
+    """Tell whether a run is valid and each judge is shown to be fit, by its certificate or by this run's canaries."""
     if not result.valid:
         return False
     canaries = [model for model in result.judged("pairwise") if model.kind == "canary"]

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import random
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import resources
+from itertools import chain
 from pathlib import Path
 from typing import Any, get_args
 
@@ -83,7 +84,8 @@ def plant_losers(
         if len(losers) == most:
             break
         if row.id in replies:
-            for spoken in (by_question[row.language, row.subset, row.question], by_subset[row.language, row.subset]):
+            same_question = by_question[row.language, row.subset, row.question]
+            for spoken in (same_question, by_subset[row.language, row.subset]):
                 rivals = [rival for rival in spoken if rival.role != row.role]
                 if row.id not in losers:
                     draw_loser(losers, row, rivals, replies)
@@ -159,12 +161,12 @@ def make_comparison(
     """
     predictions_by_name, base = _add_baseline(rows, predictions_by_name, settings, where)
     if settings.canaries:
-        taken = {NULL_MODEL, ECHO, OTHER_ROLE} & predictions_by_name.keys()
-        if taken:
-            raise SettingsError(f"{min(taken)} is the name of a canary; give your system another name")
+        reserved = {NULL_MODEL, ECHO, OTHER_ROLE} & predictions_by_name.keys()
+        if reserved:
+            raise SettingsError(f"{min(reserved)} is the name of a canary; give your system another name")
     if len(predictions_by_name) < 2:
-        alone = next(iter(predictions_by_name))
-        raise SettingsError(f"{alone} has nothing to be compared with; add another system or a baseline")
+        name = next(iter(predictions_by_name))
+        raise SettingsError(f"{name} has nothing to be compared with; add another system or a baseline")
     is_released = base == ROLEGPT_NAME and settings.baseline == ROLEGPT
     systems: list[System] = []
     answers: dict[str, dict[str, str]] = {}
@@ -215,7 +217,8 @@ def _add_baseline(
         if not any(replies.values()):
             ways = "name a system or a file (--baseline), or rank without (--baseline none --judge role-list)"
             raise SettingsError(f"{where} has no released RoleGPT reply to compare with; {ways}")
-        return {**predictions, ROLEGPT_NAME: Predictions.pair_texts([*replies], [*replies.values()])}, ROLEGPT_NAME
+        released = Predictions.pair_texts([*replies], [*replies.values()])
+        return {**predictions, ROLEGPT_NAME: released}, ROLEGPT_NAME
     ((name, paths),) = parse_sources([baseline]).items()
     if not paths[0].is_file():
         expected = f"rolegpt, none, a file, or one of the systems: {', '.join(predictions)}"
@@ -240,7 +243,8 @@ def _sample_rows(
     rows: Sequence[Row], answers: Mapping[str, Mapping[str, str]], base: str | None, settings: JudgingSettings
 ) -> list[Row]:
     """Select the rows that can be compared, or a sample of them that the baseline answered, for pairs need it."""
-    able = [row for row in rows if sum(row.id in texts for texts in answers.values()) > 1]
+    counts = Counter(chain(*answers.values()))
+    able = [row for row in rows if counts[row.id] > 1]
     if settings.limit is None:
         return able
     if base is not None:

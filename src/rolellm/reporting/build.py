@@ -26,19 +26,19 @@ from rolellm.judging.result import JudgingResult
 from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.verdicts import sort_verdicts
 from rolellm.reporting.blocks import Block, lay_out_drift, lay_out_safety, name_safety_models
-from rolellm.reporting.findings import THIS, Answer
+from rolellm.reporting.findings import THIS, LeadingAnswer
 from rolellm.reporting.page import PageContent, write_page
 from rolellm.reporting.questions import QuestionSet
 from rolellm.reporting.section import Section
 from rolellm.reporting.settings import ReportOptions
 from rolellm.reporting.tables import COMPARED
 from rolellm.runs import Run, find_runs
-from rolellm.scoring.floors import add_scale, score_markers
+from rolellm.scoring.floors import add_scale
 from rolellm.scoring.own_turns import OwnTurns
 from rolellm.scoring.predictions import Predictions, complete_source, read_predictions
 from rolellm.scoring.published import PUBLISHED, published_for
 from rolellm.scoring.rows import read_dataset_rows
-from rolellm.scoring.score import load_training_rows, score_rows
+from rolellm.scoring.score import load_training_rows, score_markers, score_rows
 from rolellm.scoring.score_report import ScoreReport
 from rolellm.scoring.settings import ScoreOptions
 
@@ -194,7 +194,7 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
         sections.append(_score_part(sources.predictions, options))
     parts: list[Section] = []
     questions: list[QuestionSet] = []
-    answers: list[Answer] = []
+    answers: list[LeadingAnswer] = []
     for part, part_questions in sections:
         parts.append(part)
         questions.append(part_questions)
@@ -233,7 +233,7 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
     titles = [part.title for part in parts]
     titles += [block.title for block in blocks]
     content = PageContent(
-        join_names(titles), parts, questions, answers, findings=findings, recipe=recipe, blocks=blocks
+        f"Report: {join_names(titles)}", parts, questions, answers, findings=findings, recipe=recipe, blocks=blocks
     )
     return BuiltReport(content, tables)
 

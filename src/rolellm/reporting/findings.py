@@ -125,12 +125,12 @@ def _name_roles(interval: Interval, count: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LeadingAnswer:
     """What a reader of results came for.
 
     Attributes:
         verdict: Which of one's own systems is better, and in what; at most fifteen words where names are one word.
-        evidence: By how much, how sure, for whom, and on how many rows where they are few.
+        evidence: By how much, how sure and for whom; and what makes it less sure.
         undecided: What is not decided, in sentences.
         failure: Where the leading system fails its role, with a reply.
         lead: The system of the failure: ahead in most, or the first.
@@ -231,7 +231,7 @@ class Evidence:
             names |= dict.fromkeys(judged)
         return [name for name in names if name not in self.baselines]
 
-    def answer(self) -> Answer:
+    def answer(self) -> LeadingAnswer:
         """Say which of one's own systems is better: than each other one, else than the baselines or the floor.
 
         A system is ahead in a measure where its tests against all of its rivals are decided for it.
@@ -263,14 +263,13 @@ class Evidence:
             scope = tests[0].scope.capitalize()
             details = "; ".join(ranges[:_MOST_RANGES])
             evidence.append(f"{scope}: {details}.")
-        evidence += self._describe_size()
+        evidence += [*self._describe_size(), *self._describe_silence()]
         undecided = [f"Not decided: {'; '.join(open_ranges)}."] if open_ranges else []
-        undecided += self._describe_silence()
         verdict = "Nothing here decides which system is better."
         if tests:
             verdict = _describe_winners(winners, rivals, self.topics)
         lead = max(self.own, key=leaders.count, default="")
-        return Answer(verdict, " ".join(evidence), tuple(undecided), lead=lead)
+        return LeadingAnswer(verdict, " ".join(evidence), tuple(undecided), lead=lead)
 
     def _select_rivals(self) -> tuple[list[str], list[PairTest]]:
         """Select the systems to compare, and the tests of every two of them."""

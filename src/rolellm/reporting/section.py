@@ -12,7 +12,7 @@ from rolellm.core.text import format_count
 from rolellm.judging.result import JudgingResult, SystemFigures
 from rolellm.judging.systems import ROLEGPT_NAME
 from rolellm.reporting import plots
-from rolellm.reporting.blocks import Block, Card
+from rolellm.reporting.blocks import Block, QuoteCard
 from rolellm.reporting.findings import Evidence
 from rolellm.reporting.tables import (
     describe_recipe,
@@ -199,7 +199,7 @@ class Section:
         pictures.append(plots.plot_scores(models, self.series))
         return list(filter(None, pictures))
 
-    def lay_out(self, prefix: str = "", contrasts: Sequence[Card] = ()) -> Block:
+    def lay_out(self, prefix: str = "", contrasts: Sequence[QuoteCard] = ()) -> Block:
         """Lay the section out.
 
         Args:
@@ -226,7 +226,7 @@ class Section:
             tables = self._select_tables("habits", "judges-win-rate")
             notes = [self._describe_unscored(), _JUDGES]
             blocks.append(Block("How far to trust the judges", f"{prefix}judges", tables=tables, notes=notes))
-        warnings = list(self._list_warnings())
+        warnings = self.judged.problems if self.judged else ()
         recipe = ", ".join(self._list_facts())
         section = Block(self.title or "Scores", f"{prefix}scores", warnings, notes=[recipe], is_folded=False)
         return replace(section, blocks=blocks)
@@ -247,12 +247,6 @@ class Section:
             heats.append(plots.plot_role_scores(self.reports, metric, self.series))
         systems = [(name, *plots.sign(number)) for name, number in self.series.items()]
         return list(filter(None, heats)), systems
-
-    def _list_warnings(self) -> Iterator[str]:
-        if self.judged and not self.judged.valid:
-            yield "This run is not valid: its win rates and ranks prove nothing."
-        if self.judged:
-            yield from self.judged.problems
 
     def _describe_table(self) -> Iterator[str]:
         """Say what the columns of the main table mean."""

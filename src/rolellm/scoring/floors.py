@@ -17,7 +17,6 @@ from typing import Final, NamedTuple
 from rolellm.core.errors import MissingExtraError
 from rolellm.core.records import Row
 from rolellm.core.text import fold
-from rolellm.scoring.score import score_replies
 from rolellm.scoring.score_report import (
     METRICS,
     Metric,
@@ -29,7 +28,6 @@ from rolellm.scoring.score_report import (
     make_sample,
     summarize_scores,
 )
-from rolellm.scoring.settings import ScoreOptions
 from rolellm.scoring.statistics.intervals import compare_pairs
 
 OTHER_ROLE: Final = "another role's reply"
@@ -70,16 +68,18 @@ class Markers(NamedTuple):
     reasons: Mapping[str, str]
 
 
-def score_markers(
-    every: Sequence[Row], scored: Container[str], options: ScoreOptions, training: Sequence[Row]
-) -> Markers:
-    """Score what a score is read between.
+def draw_marker_replies(
+    every: Sequence[Row], scored: Container[str], training: Sequence[Row]
+) -> tuple[dict[str, Sequence[RowReply]], dict[str, str]]:
+    """Draw the replies of what a score is read between.
 
     Args:
         every: All rows of the split; another role's reply may be any of theirs.
         scored: The ids of those that were scored.
-        options: How they were scored.
         training: Training rows; may be empty.
+
+    Returns:
+        Replies by name (see `KINDS`), and why any are absent.
     """
     rows = [row for row in every if row.id in scored]
     reasons = dict(_ABSENT)
@@ -88,15 +88,14 @@ def score_markers(
         nearest = list(_pick_nearest(rows, training))
     except MissingExtraError as error:
         reasons[NEAREST] = str(error)
-    replies = {
+    replies: dict[str, Sequence[RowReply]] = {
         OTHER_ROLE: list(_pick_other_roles(rows, (*every, *training))),
         NEAREST: nearest,
         QUESTION: [(row, row.question) for row in rows if row.question.strip()],
         ROLEGPT: [(row, row.rolegpt) for row in rows if row.rolegpt is not None],
         REFERENCE: list(_draw_references(rows)),
     }
-    scores = {name: score_replies(replies[name], options, f"scoring {name}") for name in KINDS}
-    return Markers(scores, reasons)
+    return replies, reasons
 
 
 def _pick_other_roles(rows: Sequence[Row], among: Sequence[Row]) -> Iterator[RowReply]:
@@ -202,7 +201,8 @@ def _locate_model(
     model = make_sample([own[row] for row in rows])
     high = None if reference is None else fmean(reference[row].value for row in rows)
     test = compare_pairs(model.values, low.values, model.clusters, model.roles)
-    return ScalePosition(floor, fmean(low.values), fmean(model.values), high, *test)
+    low_mean, model_mean = fmean(low.values), fmean(model.values)
+    return ScalePosition(floor, low_mean, model_mean, high, *test)
 
 
 def _index_scores(metric: Metric, scores: Sequence[RowScore]) -> dict[str, RowScore]:

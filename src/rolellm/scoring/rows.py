@@ -77,7 +77,12 @@ def draw_rows(rows: Sequence[Row], limit: int | None) -> list[int]:
 
     A split begins with one subset and few roles, so its first rows say little of the whole.
     """
-    return draw_evenly(rows, limit, lambda row: hash_json(["limit", row.id]), attrgetter("subset"), attrgetter("role"))
+    return draw_evenly(rows, limit, hash_place, attrgetter("subset"), attrgetter("role"))
+
+
+def hash_place(row: Row) -> str:
+    """The place of a row in a draw: the lowest come first."""
+    return hash_json(["limit", row.id])
 
 
 def list_columns(dataset: Any) -> list[str]:

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib.metadata import version
 from operator import attrgetter
@@ -22,6 +22,7 @@ from rolellm.core.records import Language, Row
 from rolellm.core.settings import read, suggest_keywords
 from rolellm.core.text import fold
 from rolellm.scoring.contamination import Contamination, find_contamination
+from rolellm.scoring.floors import KINDS, Markers, add_scale, draw_marker_replies
 from rolellm.scoring.matching import MatchFinding, Matching, match_predictions
 from rolellm.scoring.predictions import (
     Predictions,
@@ -171,8 +172,6 @@ def score(
     report = score_rows(rows, answers, chosen)
     if not floors:
         return report
-    from rolellm.scoring.floors import add_scale, score_markers
-
     is_release = bool(provenance) if files is None else dataset is None
     if training is None and is_release:
         training = load_training_rows(chosen)
@@ -336,6 +335,22 @@ def score_replies(
         jobs += _list_row_jobs(row, text)
     tokenizers = _choose_tokenizers([row for row, _ in replies], options)
     return tuple(_score_jobs(jobs, tokenizers, options, label))
+
+
+def score_markers(
+    every: Sequence[Row], scored: Container[str], options: ScoreOptions, training: Sequence[Row]
+) -> Markers:
+    """Score what a score is read between.
+
+    Args:
+        every: All rows of the split; another role's reply may be any of theirs.
+        scored: The ids of those that were scored.
+        options: How they were scored.
+        training: Training rows; may be empty.
+    """
+    replies, reasons = draw_marker_replies(every, scored, training)
+    scores = {name: score_replies(replies[name], options, f"scoring {name}") for name in KINDS}
+    return Markers(scores, reasons)
 
 
 def _choose_tokenizers(rows: Sequence[Row], options: ScoreOptions) -> dict[Language, str]:

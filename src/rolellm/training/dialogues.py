@@ -126,18 +126,18 @@ class DialogueEncoder:
         for number in dialogue.replies:
             marked[number] = {**turns[number], "content": _MARK.format(number)}
         try:
-            text, rest = self._tokenizer.apply_chat_template([turns, marked], tokenize=False)
+            text, marked_text = self._tokenizer.apply_chat_template([turns, marked], tokenize=False)
         except Exception:  # Templates raise what they like; `_encode_reply` says it in words of ours.
             return []
         parts: list[str] = []
         for number in dialogue.replies:
-            before, _, rest = rest.partition(_MARK.format(number))
+            before, _, marked_text = marked_text.partition(_MARK.format(number))
             parts.append(before)
             parts.append(turns[number]["content"])
-            if not rest.startswith(self._end_text):
+            if not marked_text.startswith(self._end_text):
                 return []
         # A template may change replies, such as by leaving out their thoughts.
-        if text != "".join(parts) + rest:
+        if text != "".join(parts) + marked_text:
             return []
         return parts
 

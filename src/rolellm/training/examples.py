@@ -194,10 +194,10 @@ def _tokenize(
                 replies = list(islice(encoded, len(chat.replies)))
                 if not chat.is_plain:
                     try:
-                        asked, replied = encode_turns(chat.messages, list(chat.turns.values()), chat.options)
+                        prompt_ids, reply_ids = encode_turns(chat.messages, list(chat.turns.values()), chat.options)
                     except ModelError as error:
                         raise RecipeError(f"row {chat.row_id}: {error}") from error
-                    yield chat, array("i", asked), array("i", replied)
+                    yield chat, array("i", prompt_ids), array("i", reply_ids)
                     continue
                 if chat.messages != messages or not prompt:
                     messages, prompt = chat.messages, array("i", encode_prompt(chat.messages))

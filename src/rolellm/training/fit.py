@@ -159,7 +159,7 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
 
 
 def _evaluate(trainer: Any) -> float:
-    """The loss of what is held out, unless it was just computed."""
+    """Compute the loss of what is held out, unless it was just computed."""
     for entry in reversed(trainer.state.log_history):
         if "eval_loss" in entry and entry["step"] == trainer.state.global_step:
             return float(entry["eval_loss"])

@@ -1,4 +1,4 @@
-"""What a recipe will train on, token by token, without training."""
+"""A preview of training: the tokens of a few rows, trained or only read."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ class PreviewExample:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Preview(Result):
-    """What a recipe will train on.
+    """The examples that a recipe will train on, and what a safety mix will ask.
 
     Attributes:
         examples: The examples.

@@ -1,4 +1,4 @@
-"""What a recipe trains on: rows of RoleBench, of a script or of another data set, as prompts and their replies."""
+"""The rows that a recipe trains on, of RoleBench, of a script or of one's own, as prompts and their replies."""
 
 from __future__ import annotations
 
@@ -83,7 +83,7 @@ class Conversation:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What the chat template gets besides the turns."""
+        """Options of the chat template."""
         tools = self.columns.get("tools")
         options = {"tools": tools} if tools else {}
         return options | (self.columns.get("chat_template_kwargs") or {})
@@ -96,7 +96,7 @@ class Conversation:
 
     @property
     def question(self) -> str:
-        """What the last user's turn asks."""
+        """The text of the last user's turn."""
         return find_question(self.messages)
 
     @property
@@ -133,7 +133,7 @@ def load_replies(recipe: Recipe) -> Replies:
 
 
 def select_base_rows(recipe: Recipe, replies: Replies) -> list[Row]:
-    """The rows that a base is built from: those trained on and, where these have no plain answers, the sample's."""
+    """Select what a base is built from: the rows trained on and, where these have no plain answers, the sample's."""
     # Dialogues are not read for rows that they do not hold.
     rows: list[Row] = []
     if not isinstance(replies, OwnRows):
@@ -150,7 +150,7 @@ def select_base_rows(recipe: Recipe, replies: Replies) -> list[Row]:
 
 
 def collect_trained_on(recipe: Recipe, replies: Sequence[Row] | Sequence[Conversation]) -> TrainedOn:
-    """The roles and instructions among what is trained on."""
+    """Collect the roles and instructions among what is trained on."""
     trained = TrainedOn.of(replies)
     # The lines before a line of a script are not an instruction.
     return replace(trained, instructions=frozenset()) if recipe.data.source == "script" else trained
@@ -170,7 +170,7 @@ def prepare_ask(recipe: Recipe, rows: Sequence[Row]) -> DescriptionPrompts:
 
 
 def load_rows(recipe: Recipe) -> list[Row]:
-    """The rows that a recipe trains on, from the dataset that it names.
+    """Load the rows that a recipe trains on, from the dataset that it names.
 
     Raises:
         SettingsError: When the dataset has no such split, or the recipe leaves no row of it.
@@ -231,7 +231,7 @@ def describe_skipped(rows: OwnRows[Any]) -> str:
 
 
 def list_languages(replies: Replies) -> tuple[Language, ...]:
-    """The languages of replies; of dialogues, those of the first ones."""
+    """List the languages of replies; of dialogues, those of the first ones."""
     most = _SAMPLED if isinstance(replies, OwnRows) else None
     languages = {voice.language for voice in islice(list_voices(replies), most)}
     return tuple(sorted(languages))
@@ -305,7 +305,7 @@ def _select_columns(columns: Mapping[str, Any], trainer: str) -> dict[str, Any]:
 def split_held_out(
     replies: Sequence[Row] | Sequence[Conversation], share: float, seed: int, *, is_required: bool = True
 ) -> tuple[list[Any], list[Any]]:
-    """Training rows, and rows held out with all replies to their instructions, whatever the role.
+    """Split off rows to hold out, with all replies to their instructions, whatever the role.
 
     An instruction's place depends on its text and the seed alone.
 
@@ -317,14 +317,14 @@ def split_held_out(
     """
     places = [draw_place(hash_instruction(item.question), seed) for item in replies]
     limit = find_held_out_limit(places, share, is_required=is_required)
-    kept: list[Any] = []
+    trained: list[Any] = []
     held_out: list[Any] = []
     for place, item in zip(places, replies, strict=True):
         if place < limit:
             held_out.append(item)
         else:
-            kept.append(item)
-    return kept, held_out
+            trained.append(item)
+    return trained, held_out
 
 
 def find_held_out_limit(places: Iterable[float], share: float, *, is_required: bool) -> float:
@@ -340,7 +340,7 @@ def find_held_out_limit(places: Iterable[float], share: float, *, is_required: b
 
 
 def select_rows(rows: Iterable[Row], data: DataRecipe, seed: int) -> list[Row]:
-    """The rows that a recipe trains on, in their order.
+    """Select the rows that a recipe trains on, in their order.
 
     A row's place in the mix depends on its id and the seed alone, so that adding rows moves no other row in or out.
 
@@ -474,7 +474,7 @@ def check_prompts(
 
 
 def load_script_profiles(data: DataRecipe) -> list[Profile]:
-    """The profiles whose dialogue a recipe trains on: those of the roles in the rows of its split.
+    """Load the profiles whose dialogue a recipe trains on: those of the roles in the rows of its split.
 
     Going by the rows keeps roles that the config holds out (role generalization) out of training.
 
@@ -501,7 +501,7 @@ def make_script_conversations(
     max_rows: int | None = None,
     turns_before: int = SCRIPT_TURNS,
 ) -> list[Conversation]:
-    """One conversation a line of the role, in the order of the script; ``row_id`` is ``script/ROLE/N``, N from 1.
+    """Make a conversation of each line of the role, in the order of the script; its id is ``script/ROLE/N``, N from 1.
 
     Args:
         profiles: The roles, as from `load_script_profiles`.

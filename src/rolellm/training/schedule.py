@@ -136,7 +136,7 @@ def _order_by_length(examples: Sequence[Example], training: TrainingRecipe, epoc
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Prefixes:
-    """What examples begin with, as numbers: ``(examples,)`` each.
+    """The beginnings of examples, as numbers: ``(examples,)`` each.
 
     Attributes:
         families: Of the same role.

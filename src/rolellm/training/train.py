@@ -308,11 +308,12 @@ class TrainingRun(Result):
         data = read_json(self.out / MANIFEST)["recipe"]["data"]
         run = str(self.out)
         evaluate = ["eval", run]
+        commands = [evaluate, ["push", run, "OWNER/NAME", "--license", "LICENSE"]]
         if data["source"] != "dataset":
             evaluate += ["--config", data["config"]]
+            commands.insert(1, ["improve", run])
         if data["data_dir"] is not None:
             evaluate += ["--data-dir", data["data_dir"]]
-        commands = [evaluate, ["improve", run], ["push", run, "OWNER/NAME", "--license", "LICENSE"]]
         return [shlex.join(["rolellm", *command]) for command in commands]
 
 

@@ -57,12 +57,19 @@ def test_form(question: str, answer: str, language: Language, reason: str | None
     assert find_form_problem(question, answer, language) == reason
 
 
+def test_a_question_that_speaks_of_a_script_is_dropped(make_candidate: Make) -> None:
+    asked = [make_candidate(text, "往北走了。") for text in ("在剧本中，你往哪里走了？", "你往哪里走了？")]
+    assert [verdict.by for verdict in filter_candidates(asked, MONK, FilterSettings())] == ["form", None]
+
+
 @pytest.mark.parametrize(
     ("answer", "character", "reason"),
     [
         pytest.param("As an AI language model, I keep no lamps.", ADA, "says that it is an AI", id="AI"),
         pytest.param("I'm afraid I cannot answer that question.", ADA, "refuses to answer", id="refusal"),
         pytest.param("I lit the lamp and then I went down to", ADA, "is not complete", id="cut-off"),
+        pytest.param("Ada had a deep love of lamps.", ADA, "told about the role", id="third person"),
+        pytest.param("Ada, they say, but call me Fenn.", ADA, None, id="its own name"),
         pytest.param("我是一个语言模型。", MONK, "says that it is an AI", id="AI-zh"),
         pytest.param("As an AI, I run this ship.", replace(ADA, description="You are a computer."), None, id="machine"),
         pytest.param("I'm sorry, I can't do that.", ADA, None, id="own-catchphrase"),

@@ -103,6 +103,7 @@ def test_the_form_is_mended(text: str, expected: str) -> None:
     ("language", "text", "expected"),
     [
         pytest.param("en", "Ada counts. Rose asks ADA FENN.", "The character counts. Rose asks the character.", id="x"),
+        pytest.param("en", "The old Fenn family knows the Keeper.", "The old Fenn family knows the character.", id="x"),
         pytest.param("zh", "孙悟空大闹天宫。", "这个人物大闹天宫。", id="zh"),
     ],
 )

@@ -11,7 +11,7 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import chain, combinations, product
+from itertools import chain, combinations, product, starmap
 from statistics import fmean, multimode
 from typing import Final, Literal
 
@@ -29,7 +29,7 @@ from rolellm.judging.people.labels import (
     read_labels,
 )
 from rolellm.judging.records import Judgement, JudgeRun, compute_mid_ranks
-from rolellm.judging.verdicts import RowClusters, Verdicts, compute_sign, sort_verdicts
+from rolellm.judging.verdicts import RowClusters, RowValues, Verdicts, compute_sign, sort_verdicts
 from rolellm.scoring.statistics.agreement import (
     CorrectedAgreement,
     compute_cohen_kappa,
@@ -116,8 +116,8 @@ def combine_judges(raters: Sequence[Rater]) -> Rater:
     """Combine judges to the majority of their verdicts, as win rates do; as many for as against are a tie."""
     verdicts: dict[Which, Signs] = {}
     for which in _DIRECTIONS:
-        votes = _collect_votes(raters, which, 1)
-        verdicts[which] = {key: compute_sign(sum(item_votes)) for key, item_votes in votes.items()}
+        sums = {key: sum(item_votes) for key, item_votes in _collect_votes(raters, which, 1).items()}
+        verdicts[which] = {key: compute_sign(total) for key, total in sums.items()}
     return Rater(JURY, verdicts)
 
 
@@ -175,7 +175,7 @@ def _compute_mean_ranks(lists: Sequence[Ranks]) -> Ranks:
 
 @dataclass(frozen=True, slots=True)
 class VerdictAgreement:
-    """How far two raters agree on verdicts.
+    """The agreement of two raters on verdicts.
 
     Attributes:
         kappa: Cohen's, of better, tie and worse.
@@ -188,7 +188,7 @@ class VerdictAgreement:
 
 @dataclass(frozen=True, slots=True)
 class RaterAgreement:
-    """How far a judge or a person agrees with a person.
+    """The agreement of a judge or a person with a person.
 
     Attributes:
         a: The first rater.
@@ -210,7 +210,7 @@ class RaterAgreement:
 
 @dataclass(frozen=True, slots=True)
 class LabelCount:
-    """How much a person labelled.
+    """The number of a person's labels.
 
     Attributes:
         name: The annotator.
@@ -301,7 +301,8 @@ class AgreementResult(Result):
         if self.annotators:
             counts = []
             for person in self.annotators:
-                counts.append((shorten(person.name, _NAME), person.labelled, person.skipped))
+                name = shorten(person.name, _NAME)
+                counts.append((name, person.labelled, person.skipped))
             tables.append(Table.from_rows("Who ranked", ("Person", "rows", "skipped"), counts))
         return tables
 
@@ -309,11 +310,12 @@ class AgreementResult(Result):
 def _build_agreement_table(title: str, agreements: Iterable[RaterAgreement]) -> Table:
     rows = []
     for pair in agreements:
-        name = f"{shorten(pair.a, _NAME)} / {shorten(pair.b, _NAME)}"
+        first, second = shorten(pair.a, _NAME), shorten(pair.b, _NAME)
         kappas = []
         for agreement in (pair.baseline, pair.all_pairs):
             kappas.append(None if agreement is None else agreement.kappa)
-        rows.append(TableRow((name,), (pair.rows, *kappas, pair.spearman)))
+        cells = (pair.rows, *kappas, pair.spearman)
+        rows.append(TableRow((f"{first} / {second}",), cells))
     columns = ("rows", "kappa, against the baseline", "kappa, all pairs", "Spearman")
     return Table(title, ("",), columns, tuple(rows), digits=2)
 
@@ -322,7 +324,8 @@ def _build_audit_table(audit: AuditSummary) -> Table:
     rows = []
     for name, answers in audit.systems.items():
         shares = [answers[question].share for question in audit.paper]
-        rows.append(TableRow((shorten(name, _NAME),), (*shares, answers["correct"].cannot_tell)))
+        cells = (*shares, answers["correct"].cannot_tell)
+        rows.append(TableRow((shorten(name, _NAME),), cells))
     paper = [Interval(share) for share in audit.paper.values()]
     rows.append(TableRow(("the paper's people, on its references",), (*paper, ABSENT)))
     columns = ("answers the instruction, yes %", "reflects the style, yes %", "is correct, yes %", "cannot tell")
@@ -353,8 +356,8 @@ def measure_agreement(run: JudgeRun) -> AgreementResult:
     everybody = [*people]
     if len(people) > 1:
         everybody.append(combine_people(people))
-    judge_human = [measures.compare(judge, person) for judge, person in product(judges, everybody)]
-    human_human = [measures.compare(first, second) for first, second in combinations(people, 2)]
+    judge_human = starmap(measures.compare, product(judges, everybody))
+    human_human = starmap(measures.compare, combinations(people, 2))
     ranked_rows = set().union(*(person.ranks for person in people))
     return AgreementResult(
         str(run.folder),
@@ -399,7 +402,7 @@ class AgreementMeasures(RowClusters):
 
     def compare(self, first: Rater, second: Rater) -> RaterAgreement:
         """Compare a judge or a person with a person."""
-        correlations: list[tuple[str, float]] = []
+        correlations: RowValues = []
         for row, ranks in sorted(first.ranks.items()):
             second_ranks = second.ranks.get(row, {})
             # With two systems, a rank correlation says no more than who won.
@@ -421,7 +424,9 @@ class AgreementMeasures(RowClusters):
             return None
         first_signs, second_signs = zip(*_direct(votes.values(), which), strict=True)
         kappa = compute_cohen_kappa(first_signs, second_signs)
-        same = [(key[0], float(len(set(signs)) == 1)) for key, signs in votes.items()]
+        same: RowValues = []
+        for (row, *_), signs in votes.items():
+            same.append((row, float(signs[0] == signs[1])))
         return VerdictAgreement(self._estimate_agreement(kappa, votes, which), self.estimate(same))
 
     def measure_people(self, people: Sequence[Rater]) -> dict[Which, Measured]:
@@ -456,7 +461,7 @@ class AgreementMeasures(RowClusters):
         return AuditSummary(dict(PAPER), _count_labels(audits), systems)
 
     def _share_yes(self, labels: Sequence[AuditLabel], question: str) -> AuditShare:
-        answers: list[tuple[str, float]] = []
+        answers: RowValues = []
         for label in labels:
             answer = getattr(label, question)
             if answer is not None:

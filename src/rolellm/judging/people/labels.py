@@ -129,7 +129,8 @@ class RankingLabel:
             raise ValueError("a system is in the order twice")
         if self.ranks is None:
             return
-        if len(self.ranks) != len(self.order) or compute_mid_ranks(self.ranks) != self.ranks:
+        mid_ranks = compute_mid_ranks(self.ranks)
+        if len(self.ranks) != len(self.order) or mid_ranks != self.ranks:
             raise ValueError("ranks must be places from 1, one for each system; ties share the mean of their places")
 
     @property
@@ -139,7 +140,7 @@ class RankingLabel:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Whose answers it is about."""
+        """The systems that it is about."""
         return self.order
 
     @property
@@ -173,8 +174,8 @@ class AuditLabel:
     answers: str
 
     def __post_init__(self) -> None:
-        answers = (self.instruction, self.style, self.correct)
-        if None in answers[:2] and any(answer is not None for answer in answers):
+        answers = {self.instruction, self.style, self.correct}
+        if None in (self.instruction, self.style) and answers != {None}:
             raise ValueError("only correct can be null by itself; all three are where the answer was skipped")
 
     @property
@@ -184,7 +185,7 @@ class AuditLabel:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Whose answer it is about."""
+        """The system that it is about."""
         return (self.system,)
 
     @property

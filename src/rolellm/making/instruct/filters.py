@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Literal
 
-from rolellm.characters.reply_rules import RULES, find_breaches, is_machine
+from rolellm.characters.reply_rules import RULES, find_breaches, is_machine, speaks_of_itself
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.core.records import Language, Profile
 from rolellm.core.text import fold
@@ -22,6 +22,7 @@ from rolellm.making.content_words import measure_overlap
 from rolellm.making.duplicates import find_repeats
 from rolellm.making.instruct.candidates import LEVELS, Candidate
 from rolellm.making.instruct.prompts import hash_prompts
+from rolellm.making.profile.portrait import collect_names
 from rolellm.making.settings import FilterSettings, Level
 from rolellm.models.prompts.leaks import make_leak_check
 
@@ -132,6 +133,7 @@ class _CandidateJudge:
     def __init__(self, character: Profile, settings: FilterSettings) -> None:
         self._settings, self._language = settings, character.language
         self._catchphrases = character.catchphrases
+        self._names = collect_names(character)
         description = character.full_description or character.background or ""
         self._is_machine = is_machine(description, character.language)
         self._profile = "\n".join((description, *character.catchphrases, *character.names))
@@ -147,9 +149,15 @@ class _CandidateJudge:
         leak = self._find_leak(language, evidence)(f"{pair.question}\n{pair.answer}")
         if leak:
             return Verdict(pair, "form", f'repeats our instructions or examples ("{leak}")')
+        part = find_breaches(pair.question, language).get("hides_role")
+        if part:
+            return Verdict(pair, "form", f'the question speaks of a script or of a part ("{part}")')
         breaches = find_breaches(pair.answer, language, machine=self._is_machine, own=self._catchphrases)
         for rule, words in breaches.items():
             return Verdict(pair, "form", f'the answer {RULES[rule]} ("{words}")')
+        name = self._names.match(pair.answer)
+        if name and not speaks_of_itself(pair.answer, language):
+            return Verdict(pair, "form", f'the answer is told about the role ("{name[0]}")')
         known, words_of_pair = measure_overlap(f"{pair.question}\n{pair.answer}", evidence, language)
         overlap = round(known / words_of_pair, 3) if words_of_pair else None
         doubt = _find_doubt(pair, self._settings.min_confidence)

@@ -217,7 +217,9 @@ def replace_names(text: str, names: re.Pattern[str], language: Language) -> str:
     """Replace the role's name by "the character"."""
     if find_role_name(names, text) is None:
         return text
-    text = names.sub(_NOBODY[language], text)
+    # "The powerful Lannister family" is not the character.
+    pattern = rf"(?:\bthe )?(?:{names.pattern})(?! (?:family|house|clan|name)\b)"
+    text = re.sub(pattern, _NOBODY[language], text, flags=re.IGNORECASE)
     return re.sub(r"(\A|[.!?:;\"“]\s*)the character", r"\1The character", text)
 
 
