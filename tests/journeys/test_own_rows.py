@@ -182,3 +182,13 @@ def test_a_limit_keeps_the_same_replies_as_a_larger_one_and_ids_are_unique() -> 
     assert len({row.id for row in whole.rows}) == len(whole.rows) == 48
     few, more = (load_own_turns(ROWS, limit=limit).rows for limit in (3, 8))
     assert len(few) == 3 and set(few) < set(more) < set(load_own_turns(ROWS).rows)
+
+
+def test_replies_after_turns_that_fill_the_context_are_counted_and_left_out(
+    base: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    context = LocalModel(str(base)).context
+    long = {"prompt": "why " * context, "completion": "So."}
+    result = rolellm.eval({"tiny": base}, data=[long, FORMS[1][1]], out=tmp_path, max_new_tokens=2)
+    assert result.reports["tiny"].metrics["CUS"].n == 1
+    assert f"1 reply left out: the turns before fill tiny's context of {context:,} tokens" in capsys.readouterr().err

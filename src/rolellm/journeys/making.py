@@ -105,7 +105,7 @@ class MakeSettings:
     instructions: Advanced[int] = Field(default=100, ge=2, le=100)
     replies: Advanced[int] = Field(default=6, ge=2)
     base: str | None = None
-    recipe: str = _RECIPE
+    recipe: Advanced[str] = _RECIPE
     guard: Path | None = None
 
 

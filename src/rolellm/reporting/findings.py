@@ -125,7 +125,7 @@ def _name_roles(interval: Interval, count: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class LeadingAnswer:
     """What a reader of results came for.
 
     Attributes:
@@ -231,7 +231,7 @@ class Evidence:
             names |= dict.fromkeys(judged)
         return [name for name in names if name not in self.baselines]
 
-    def answer(self) -> Answer:
+    def answer(self) -> LeadingAnswer:
         """Say which of one's own systems is better: than each other one, else than the baselines or the floor.
 
         A system is ahead in a measure where its tests against all of its rivals are decided for it.
@@ -269,7 +269,7 @@ class Evidence:
         if tests:
             verdict = _describe_winners(winners, rivals, self.topics)
         lead = max(self.own, key=leaders.count, default="")
-        return Answer(verdict, " ".join(evidence), tuple(undecided), lead=lead)
+        return LeadingAnswer(verdict, " ".join(evidence), tuple(undecided), lead=lead)
 
     def _select_rivals(self) -> tuple[list[str], list[PairTest]]:
         """Select the systems to compare, and the tests of every two of them."""
