@@ -24,8 +24,8 @@ from rolellm.scoring.settings import has_held_out_roles
 from rolellm.scoring.statistics.intervals import adjust_p_values, compare_pairs, take_new_roles
 from rolellm.scoring.style import StyleResult
 
-#: Fewer rows are a first look only, and no judge's verdict is said of them. With 21 rows of each metric and of verdicts,
-#: 5.2 % of simulated evaluations made a false claim at most (``benchmarks/findings.py --questions 7 --runs 400``).
+#: Fewer rows are a first look only, and no judge's verdict is said of them. With 21 rows of each measure, 5.2 % of
+#: simulated evaluations made a false claim at most (``benchmarks/findings.py --questions 7 --runs 400``).
 LEAST_ROWS: Final = 20
 #: With fewer held-out roles than this, Student's t has few degrees of freedom, and only huge differences are decided.
 FEW_ROLES: Final = 5
