@@ -108,7 +108,7 @@ def main() -> None:
     upstream.start()
     bare = ours.recv()
     command = [str(Path(sys.executable).parent / "rolellm"), "serve", "queen of hearts", "--port", "0"]
-    command += ["--base-url", f"http://127.0.0.1:{bare}/v1", "--model", "model"]
+    command += ["--llm", f"http://127.0.0.1:{bare}/v1", "--model", "model"]
     serving = subprocess.Popen(command, stderr=subprocess.PIPE, text=True)
     assert serving.stderr is not None
     found = re.search(r":(\d+)/v1\.", serving.stderr.readline())

@@ -31,9 +31,10 @@ def test_tuned_is_clearly_above_untuned_on_held_out_questions(demo):
 
 def test_it_says_what_came_out_first_and_ends_with_what_to_do(demo):
     _, result, printed = demo
-    assert any("closer to the role's own replies than untuned" in finding for finding in result["findings"])
     first, *_, last = printed.splitlines()
     assert first == result["findings"][0] and "rolellm make CARD" in last
+    assert first == "The judge prefers untuned; tuned is ahead in style and knowledge, untuned in accuracy."
+    assert any("breaks character in" in finding for finding in result["findings"])
 
 
 def test_the_tuned_role_can_be_talked_to(demo):

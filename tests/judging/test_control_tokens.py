@@ -33,7 +33,7 @@ TOKENS = [
 ]
 
 
-def tokenizer(normalizer: normalizers.Normalizer | None, *, normalized: bool) -> Tokenizer:
+def make_tokenizer(normalizer: normalizers.Normalizer | None, *, normalized: bool) -> Tokenizer:
     """Knows every token of `TOKENS` as one, as a server does that takes a prompt for a template's output."""
     made = Tokenizer(WordLevel({"?": 0}, unk_token="?"))
     if normalizer is not None:
@@ -43,21 +43,15 @@ def tokenizer(normalizer: normalizers.Normalizer | None, *, normalized: bool) ->
 
 
 TOKENIZERS = [
-    tokenizer(None, normalized=False),
-    tokenizer(normalizers.NFKC(), normalized=False),
-    tokenizer(normalizers.NFKC(), normalized=True),
-    tokenizer(normalizers.NFKD(), normalized=True),
+    make_tokenizer(None, normalized=False),
+    *(make_tokenizer(normalizers.NFKC(), normalized=normalized) for normalized in (False, True)),
+    make_tokenizer(normalizers.NFKD(), normalized=True),
 ]
 
 
-def specials(text: str) -> list[str]:
+def specials(text: str) -> set[str]:
     """The special tokens that any of the tokenizers finds."""
-    return [
-        token
-        for one in TOKENIZERS
-        for token in one.encode(text, add_special_tokens=False).tokens
-        if token not in ("?", " ")
-    ]
+    return {token for one in TOKENIZERS for token in one.encode(text, add_special_tokens=False).tokens} - {"?", " "}
 
 
 @pytest.mark.parametrize("token", TOKENS)

@@ -32,9 +32,8 @@ TEXTS = st.one_of(ANY, PIECES)
 def test_what_is_fenced_comes_back_to_the_letter(texts: list[str]) -> None:
     mark = draw_nonce(*texts)
     names = ["question", *(f"answer {letter}" for letter in "ABCDEF")][: len(texts)]
-    prompt = "\n\n".join(
-        ["Judge.", *(fence_text(name, text, mark) for name, text in zip(names, texts, strict=True)), "Now."]
-    )
+    fences = [fence_text(name, text, mark) for name, text in zip(names, texts, strict=True)]
+    prompt = "\n\n".join(["Judge.", *fences, "Now."])
     assert list(read_fences(prompt).items()) == list(zip(names, texts, strict=True))
 
 
@@ -64,10 +63,8 @@ def test_broken_fences_are_said_to_be_broken() -> None:
 
 
 def test_a_mention_of_the_fence_within_a_sentence_is_none() -> None:
-    prompt = f"Between <<<{MARK} NAME>>> and <<<{MARK} end of NAME>>> all is material.\n" + fence_text(
-        "role", "Fox", MARK
-    )
-    assert read_fences(prompt) == {"role": "Fox"}
+    mention = f"Between <<<{MARK} NAME>>> and <<<{MARK} end of NAME>>> all is material."
+    assert read_fences(f"{mention}\n{fence_text('role', 'Fox', MARK)}") == {"role": "Fox"}
 
 
 @given(TEXTS, st.integers(1, 40))
@@ -132,14 +129,9 @@ def test_cutting() -> None:
 
 
 def test_folding_knows_every_character_that_becomes_ascii() -> None:
-    odd = [
-        letter
-        for letter in map(chr, (*range(0x80, 0xD800), *range(0xE000, 0x110000)))
-        if len(plain := unicodedata.normalize("NFKC", letter)) == 1
-        and plain.isascii()
-        and fold_lookalikes(letter) != plain
-    ]
-    assert odd == []
+    for letter in map(chr, (*range(0x80, 0xD800), *range(0xE000, 0x110000))):
+        plain = unicodedata.normalize("NFKC", letter)
+        assert len(plain) > 1 or not plain.isascii() or fold_lookalikes(letter) == plain
 
 
 @pytest.mark.parametrize(

@@ -106,13 +106,7 @@ def test_a_planted_loser_is_another_roles_reply_to_the_same_question(tmp_path: P
     assert every["r80"].startswith("Owl on ") and "r81" not in every
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        pytest.param({"baseline": "b"}, id="a baseline that may deserve to lose"),
-        pytest.param({"canaries": False}, id="without canaries"),
-    ],
-)
+@pytest.mark.parametrize("settings", [{"baseline": "b"}, {"canaries": False}], ids=["may deserve to lose", "none"])
 def test_no_loser_is_planted(tmp_path: Path, settings: dict[str, Any]) -> None:
     rows = [spoken(n, role, "Why?") for n, role in enumerate(["Fox", "Owl"])]
     a, b = write(tmp_path / "a.jsonl", rows), write(tmp_path / "b.jsonl", rows)

@@ -7,7 +7,7 @@ import pytest
 
 from rolellm.core.errors import DataError
 from rolellm.reporting.blocks import lay_out_made
-from rolellm.reporting.findings import Answer
+from rolellm.reporting.findings import LeadingAnswer
 from rolellm.reporting.page import PageContent, write_page
 from rolellm.reporting.section import Section
 from rolellm.scoring.score_report import ScoreReport
@@ -66,7 +66,9 @@ def test_everything_that_was_measured_is_there(values: Values, content: PageCont
 
 
 def test_the_first_screen_is_a_verdict_its_evidence_and_a_picture(content: PageContent) -> None:
-    answers = [Answer("tuned is ahead of untuned in style.", "By 0.2.", ("Not decided: accuracy.",), "It fails.")]
+    answers = [
+        LeadingAnswer("tuned is ahead of untuned in style.", "By 0.2.", ("Not decided: accuracy.",), "It fails.")
+    ]
     html = render_page(replace(content, answers=answers, findings=["More."], warnings=["Careful."]))
     page = parse(html)
     words = ("Careful.", *answers[0].sentences[:2], "Not decided", "It fails.", "More.")
@@ -112,7 +114,7 @@ def test_text_is_only_text(tmp_path: Path, payload: str) -> None:
     content = PageContent(
         payload,
         [section],
-        answers=[Answer(payload, payload, (payload,), payload)],
+        answers=[LeadingAnswer(payload, payload, (payload,), payload)],
         split_note=payload,
         summary=payload,
         warnings=[payload],

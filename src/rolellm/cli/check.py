@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 from typer.core import TyperGroup
@@ -23,9 +23,6 @@ from rolellm.core.settings import Advanced, dump
 from rolellm.llm.llm import CallOptions, PlayedOptions
 from rolellm.playing.settings import PlaySettings, ReplySettings
 from rolellm.runs import Run
-
-if TYPE_CHECKING:
-    pass
 
 
 class _ChecksFirst(TyperGroup):

@@ -36,8 +36,8 @@ def avg() -> Metric:
     def compute(scores: list[SampleScore]) -> float:
         row_metrics = []
         for score in scores:
-            values = score.score.as_dict()
-            row_metrics.append({name: value for name, value in values.items() if not math.isnan(value)})
+            values = score.score.as_dict().items()
+            row_metrics.append({name: value for name, value in values if not math.isnan(value)})
         return tasks.average_metrics(row_metrics)
 
     return compute
@@ -69,7 +69,8 @@ def rolebench(config: str = "instruction-generalization-eng", split: str = "test
         row = Row.from_columns(columns)
         system, question = make_messages(row)
         messages = [ChatMessageSystem(content=system["content"]), ChatMessageUser(content=question["content"])]
-        samples.append(Sample(input=messages, target=list(row.references), id=row.id, metadata=columns))
+        references = list(row.references)
+        samples.append(Sample(input=messages, target=references, id=row.id, metadata=columns))
     return Task(
         dataset=MemoryDataset(samples, name=f"rolebench/{config}/{split}"),
         solver=generate(),

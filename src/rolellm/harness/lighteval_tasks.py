@@ -29,7 +29,9 @@ class RougeL(SampleLevelComputation):  # type: ignore[misc]  # mypy does not see
 
 
 def _make_aggregation(name: str) -> Callable[[Any], dict[str, float]]:
-    aggregate: Callable[[Any], float] = tasks.average_metrics if name == "avg" else tasks.compute_mean
+    aggregate: Callable[[Any], float] = tasks.compute_mean
+    if name == "avg":
+        aggregate = tasks.average_metrics
     # lighteval computes no standard error for what is a dict: its own takes rows for independent.
     return lambda values: {name: aggregate(values)}
 
@@ -51,7 +53,8 @@ def prompt(columns: Mapping[str, Any], task: str) -> Doc:
     # It adds keys of its own to the columns.
     specific = {name: value for name, value in columns.items() if not name.startswith("__")}
     references = list(row.references)
-    return Doc(query, references, list(range(len(references))), specific=specific, task_name=task)
+    indices = list(range(len(references)))
+    return Doc(query, references, indices, specific=specific, task_name=task)
 
 
 def _make_task(config: str) -> LightevalTaskConfig:

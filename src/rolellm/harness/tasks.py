@@ -76,4 +76,5 @@ def average_metrics(row_metrics: Iterable[Mapping[str, float]]) -> float:
         for metric, value in row.items():
             values[metric].append(value)
     # Weighted before they are added, as the report does it.
-    return math.fsum(compute_mean(column) * (1 / len(METRICS)) for column in values.values())
+    weight = 1 / len(METRICS)
+    return math.fsum(compute_mean(column) * weight for column in values.values())

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any
 from rolellm.core.errors import DataError, MissingExtraError, RoleLLMError, SettingsError
 from rolellm.core.files import open_atomic, write_json
 from rolellm.core.folders import name_call, use_working_folder
-from rolellm.core.jsonl import read_json
 from rolellm.core.locks import lock_folder
 from rolellm.core.result import Result
 from rolellm.core.settings import Advanced, Field, dump, read, settings, suggest_keywords
@@ -36,7 +35,6 @@ if TYPE_CHECKING:
 _SETTINGS_FILES = (".yaml", ".yml", ".json")
 #: The real replies of one's own rows, which every judged model is compared with.
 SAID = "what was said"
-_OWN_HEADS = {"CUS": "Rouge-L"}
 #: The released baseline, which every judged model is compared with where the rows have its replies.
 BASELINE = "RoleGPT (released)"
 
@@ -112,6 +110,7 @@ class EvalResult(Result):
         style: Each system's share of replies in the style of their role, where the meter could be trained.
         judged: What the judge found, where there is one.
         own: Figures of rows of one's own by system; see `OwnFigures`.
+        data: Where rows of one's own come from.
         content: What the report shows.
     """
 
@@ -120,20 +119,25 @@ class EvalResult(Result):
     style: Mapping[str, StyleResult] = field(default_factory=dict)
     judged: JudgingResult | None = None
     own: Mapping[str, OwnFigures] = field(default_factory=dict)
+    data: str | None = None
     page: Path = Path()
     findings: tuple[str, ...] = ()
     content: PageContent = field(kw_only=True, compare=False)
 
     def to_dict(self) -> dict[str, Any]:
         """Return findings, metrics, style and the judge's result as one JSON object."""
+        metrics = {name: report.to_dict()["metrics"] for name, report in self.reports.items()}
+        style = {name: result.to_dict() for name, result in self.style.items()}
+        own = {name: figures.to_dict() for name, figures in self.own.items()}
         return {
             "out": str(self.out),
             "report": str(self.page),
             "findings": list(self.findings),
-            "metrics": {name: report.to_dict()["metrics"] for name, report in self.reports.items()},
-            "style": {name: style.to_dict() for name, style in self.style.items()},
-            "judged": None if self.judged is None else self.judged.to_dict(),
-            "own": {name: figures.to_dict() for name, figures in self.own.items()},
+            "metrics": metrics,
+            "style": style,
+            "judged": self.judged and self.judged.to_dict(),
+            "data": self.data,
+            "own": own,
         }
 
     def to_pandas(self) -> Any:
@@ -146,9 +150,12 @@ class EvalResult(Result):
     def tables(self) -> tuple[Table]:
         """Build the table of the systems."""
         from rolellm.scoring.score_report import METRICS
+        from rolellm.scoring.statistics.intervals import name_dialogues
 
-        measures: list[str] = ["CUS"] if self.own else [*METRICS, "avg"]
-        columns = {_OWN_HEADS.get(name, name) if self.own else name: Format(3) for name in measures}
+        measures: dict[str, str] = {name: name for name in (*METRICS, "avg")}
+        if self.own:
+            measures = {"CUS": "Rouge-L"}
+        columns = dict.fromkeys(measures.values(), Format(3))
         rows: dict[str, list[Cell]] = {}
         for name, report in self.reports.items():
             metrics = report.leading.metrics
@@ -163,11 +170,9 @@ class EvalResult(Result):
             for name, cells in rows.items():
                 cells.append(wins.get(name))
         recipe = next(iter(self.reports.values())).recipe
-        lines = []
-        for name, cells in rows.items():
-            if self.own:
-                cells = [_name_clusters(cell) for cell in cells]
-            lines.append(TableRow((name,), tuple(cells)))
+        if self.own:
+            rows = name_dialogues(rows)
+        lines = [TableRow((name,), tuple(cells)) for name, cells in rows.items()]
         return (Table("Systems", ("System",), tuple(columns), tuple(lines), recipe, columns),)
 
     def remarks(self) -> Sequence[str]:
@@ -189,13 +194,6 @@ class EvalResult(Result):
     def _repr_html_(self) -> str:
         pictures = self.content.parts[0].draw_overview()
         return "\n".join([Result._repr_html_(self), *pictures])
-
-
-def _name_clusters(cell: Cell) -> Cell:
-    """Name dialogues as the clusters of an interval."""
-    if not isinstance(cell, Interval):
-        return cell
-    return cell._replace(method=cell.method.replace("by question", "by dialogue"))
 
 
 @suggest_keywords(EvalSettings)
@@ -291,8 +289,9 @@ def _evaluate(
             "a judge compares two systems, and these rows have no released baseline; name a second model, such as the "
             "base: before=BASE"
         )
+    count = format_count(len(rows), "row")
     for name, model in systems.items():
-        sys.stderr.write(f"{name}: answering {len(rows):,} rows of {chosen.config}/{chosen.split}\n")
+        sys.stderr.write(f"{name}: answering {count} of {chosen.config}/{chosen.split}\n")
         _answer(model, rows, files[name], chosen)
     options = read(ReportOptions, {"protocol": "rouge-score", **source})
     content = build_report(ReportSources(predictions=predictions), options).content
@@ -320,7 +319,8 @@ def _evaluate_own(
 ) -> EvalResult:
     from rolellm.reporting.build import ReportSources, build_report
 
-    dialogues = format_count(len({row.dialogue or row.id for row in own.rows}), "dialogue")
+    names = {row.dialogue or row.id for row in own.rows}
+    dialogues = format_count(len(names), "dialogue")
     replies = format_count(len(own.rows), "reply", "replies")
     for name, model in systems.items():
         sys.stderr.write(f"{name}: answering {replies} in {dialogues} of {own.name}\n")
@@ -329,7 +329,11 @@ def _evaluate_own(
     content = build_report(ReportSources(predictions=predictions, own=own)).content
     (part,) = content.parts
     reports = {name: part.scored[name] for name in systems}
-    figures = {name: _measure_own(model, own, files[name], chosen) for name, model in systems.items()}
+    figures = {}
+    sentences = []
+    for name, model in systems.items():
+        figures[name] = _measure_own(model, own, files[name], chosen)
+        sentences.append(_describe_figures(name, figures[name]))
     judged = None
     if judge is not None:
         from datasets import Dataset
@@ -338,9 +342,8 @@ def _evaluate_own(
         answers = {name: _read_replies(own, path) for name, path in files.items()}
         answers[SAID] = [row.references[0] for row in own.rows]
         judged, content = _judge(folder, answers, table, judge, SAID, own)
-    sentences = [_describe_figures(name, figures[name]) for name in systems]
     content = replace(content, findings=[*content.findings, *sentences])
-    return _finish(folder, systems, chosen, EvalResult(folder, reports, {}, judged, figures, content=content))
+    return _finish(folder, systems, chosen, EvalResult(folder, reports, {}, judged, figures, own.name, content=content))
 
 
 def _finish(folder: Path, systems: Mapping[str, Any], chosen: EvalSettings, result: EvalResult) -> EvalResult:
@@ -399,11 +402,14 @@ def _load_own_turns(
         if model.context is None:
             continue
         encode = PromptEncoder(model.tokenizer)
-        rows = tuple(row for row in own.rows if len(encode(own.messages[row.id])) < model.context)
+        rows = []
+        for row in own.rows:
+            if len(encode(own.messages[row.id])) < model.context:
+                rows.append(row)
         if len(rows) < len(own.rows):
             long = format_count(len(own.rows) - len(rows), "reply", "replies")
             notes.append(f"{long} left out: the turns before fill {name}'s context of {model.context:,} tokens")
-            own = replace(own, rows=rows)
+            own = replace(own, rows=tuple(rows))
     if not own.rows:
         raise DataError(f"{own.name} has no reply to answer: {'; '.join(notes)}")
     for note in notes:
@@ -422,7 +428,8 @@ def _choose_data(chosen: EvalSettings, systems: Mapping[str, Any]) -> tuple[OwnD
     for manifest in _read_manifests(systems):
         data = manifest.get("recipe", {}).get("data", {})
         if data.get("path"):
-            return OwnData(data["path"], data.get("columns") or {}, bool(data.get("skip_bad"))), chosen
+            columns = data.get("columns") or {}
+            return OwnData(data["path"], columns, bool(data.get("skip_bad"))), chosen
         if data.get("source") != "dataset":
             folder = data.get("data_dir")
             return None, replace(chosen, config=data.get("config"), data_dir=folder and Path(folder))
@@ -431,21 +438,12 @@ def _choose_data(chosen: EvalSettings, systems: Mapping[str, Any]) -> tuple[OwnD
 
 def _read_manifests(systems: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """Read the manifests of the training runs among the systems."""
-    from rolellm.models.find import find_manifests, find_model
+    from rolellm.models.find import find_model
+    from rolellm.scoring.generate import read_run_manifests
 
     for model in systems.values():
-        if _is_settings_file(model):
-            continue
-        source = find_model(_name_model(model))
-        for name in filter(None, (source.adapter, source.base)):
-            for path in find_manifests(name):
-                try:
-                    content = read_json(path)
-                except DataError:
-                    # Many programs have a file of that name.
-                    continue
-                if content.get("kind") == "rocit":
-                    yield content
+        if not _is_settings_file(model):
+            yield from read_run_manifests(find_model(_name_model(model)))
 
 
 def _read_trained_instructions(systems: Mapping[str, Any]) -> frozenset[str]:
@@ -499,13 +497,15 @@ def _measure_own(model: Any, own: OwnTurns, path: Path, chosen: EvalSettings) ->
 
 def _describe_figures(name: str, figures: OwnFigures) -> str:
     parts = []
-    if figures.loss is not None:
-        details = [figures.loss.format_ends(3), f"(n = {figures.loss.n:,} tokens)"]
-        loss = " ".join(filter(None, [f"{figures.loss.mean:.3f}", *details]))
-        parts.append(f"loss per token of what was said {loss}")
-    if figures.told_apart is not None:
-        share = f"{100 * figures.told_apart.mean:.1f} % {figures.told_apart.format_ends(1, 100)}"
-        parts.append(f"style tells its replies from what was said in {share} of cases (50 % is chance)")
+    loss = figures.loss
+    if loss is not None:
+        words = [f"{loss.mean:.3f}", loss.format_ends(3), f"(n = {loss.n:,} tokens)"]
+        figure = " ".join(filter(None, words))
+        parts.append(f"loss per token of what was said {figure}")
+    share = figures.told_apart
+    if share is not None:
+        figure = f"{100 * share.mean:.1f} % {share.format_ends(1, 100)}"
+        parts.append(f"style tells its replies from what was said in {figure} of cases (50 % is chance)")
     return f"{name}: {'; '.join(parts) or 'neither loss nor style could be measured'}."
 
 

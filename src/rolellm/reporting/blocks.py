@@ -22,7 +22,7 @@ _WITHHELD: Final = "(withheld by the server)"
 
 
 @dataclass(frozen=True, slots=True)
-class Card:
+class QuoteCard:
     """Texts that are read together.
 
     Attributes:
@@ -66,7 +66,7 @@ class Block:
     tables: Sequence[Table] = ()
     systems: Sequence[tuple[str, int, str]] = ()
     pictures: Sequence[str] = ()
-    cards: Sequence[Card] = ()
+    cards: Sequence[QuoteCard] = ()
     notes: Sequence[str] = ()
     code: str = ""
     blocks: Sequence[Block] = ()
@@ -79,7 +79,7 @@ def lay_out_drift(drift: DriftResult) -> Block:
     for name, system in drift.systems.items():
         for kind, example in system.examples.items():
             title = f"{kind.replace('_', ' ')} · {name}, turn {example.turn}"
-            cards.append(Card(title, example.message, [("", example.reply)]))
+            cards.append(QuoteCard(title, example.message, [("", example.reply)]))
     note = (
         "Unbroken: of the sessions that reach the last of these turns, those without a break of character up to it. In "
         "character, language, person: replies without any break, in the role's language, and in the first person. "
@@ -103,7 +103,7 @@ def lay_out_tests(results: TestsResult) -> Block:
                 facts.append(("fails", trial.problem))
             if trial.ended:
                 facts.append(("unscored", trial.ended))
-            cards.append(Card("", "", texts, results.language, facts))
+            cards.append(QuoteCard("", "", texts, results.language, facts))
         flaky = ", flaky" if assertion.flaky else ""
         title = f"{assertion.name} {SIGNED[assertion.verdict]}{flaky}"
         blocks.append(Block(title, cards=cards, is_folded=assertion.verdict == "passed"))
@@ -141,11 +141,11 @@ def lay_out_safety(result: SafetyResult, title: str, number: int = 1) -> Block:
     return replace(block, blocks=[lapses]) if cards else block
 
 
-def _list_lapses(result: SafetyResult) -> Iterator[Card]:
+def _list_lapses(result: SafetyResult) -> Iterator[QuoteCard]:
     """List replies that became worse by tuning: those of a measure together, in a role first, one of a prompt."""
     for name, decider in result.deciders.items():
         measure = MEASURES[name]
-        by_prompt: dict[str, Card] = {}
+        by_prompt: dict[str, QuoteCard] = {}
         pairs = pair_replies(result.replies, name)
         for pair in sorted(pairs, key=lambda pair: pair.after.role is None):
             before, after = pair.values
@@ -156,7 +156,7 @@ def _list_lapses(result: SafetyResult) -> Iterator[Card]:
             texts = [("base", pair.before.reply), ("tuned", reply.reply)]
             replies = [(model, text or _WITHHELD) for model, text in texts]
             title = f"✗ {measure.lapse} by {decider}{where}"
-            card = Card(title, reply.prompt, replies, reply.language)
+            card = QuoteCard(title, reply.prompt, replies, reply.language)
             by_prompt.setdefault(reply.prompt, card)
         yield from list(by_prompt.values())[:_EXAMPLES]
 
@@ -175,7 +175,7 @@ def lay_out_made(made: Mapping[str, Any]) -> Block:
     return Block("Made from a script", "made", sentences=[made["by"]], notes=[note], blocks=blocks)
 
 
-def _describe_pairs(role: Mapping[str, Any]) -> list[Card]:
+def _describe_pairs(role: Mapping[str, Any]) -> list[QuoteCard]:
     cards = []
     for pair in role["pairs"]:
         status = "Kept" if pair["by"] is None else f"Dropped: {pair['by']}"
@@ -191,5 +191,5 @@ def _describe_pairs(role: Mapping[str, Any]) -> list[Card]:
         title = f"{status} · {pair['type'].replace('_', '-')}"
         origin = (f"Made from {source}", "\n".join(lines))
         texts = [("", pair["answer"]), origin]
-        cards.append(Card(title, pair["question"], texts, role["language"], facts))
+        cards.append(QuoteCard(title, pair["question"], texts, role["language"], facts))
     return cards

@@ -26,7 +26,7 @@ from rolellm.judging.result import JudgingResult
 from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.verdicts import sort_verdicts
 from rolellm.reporting.blocks import Block, lay_out_drift, lay_out_safety, name_safety_models
-from rolellm.reporting.findings import THIS, Answer
+from rolellm.reporting.findings import THIS, LeadingAnswer
 from rolellm.reporting.page import PageContent, write_page
 from rolellm.reporting.questions import QuestionSet
 from rolellm.reporting.section import Section
@@ -194,7 +194,7 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
         sections.append(_score_part(sources.predictions, options))
     parts: list[Section] = []
     questions: list[QuestionSet] = []
-    answers: list[Answer] = []
+    answers: list[LeadingAnswer] = []
     for part, part_questions in sections:
         parts.append(part)
         questions.append(part_questions)

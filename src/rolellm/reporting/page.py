@@ -19,7 +19,7 @@ from rolellm.core.jsonl import write_jsonl
 from rolellm.core.sanitize import truncate
 from rolellm.core.table import Table, TableRow
 from rolellm.reporting.blocks import Block
-from rolellm.reporting.findings import Answer
+from rolellm.reporting.findings import LeadingAnswer
 from rolellm.reporting.questions import MAX_QUESTIONS, QuestionSet
 from rolellm.reporting.section import Section
 from rolellm.reporting.templates import generate_page
@@ -48,7 +48,7 @@ class PageContent:
     title: str
     parts: Sequence[Section] = ()
     questions: Sequence[QuestionSet] = ()
-    answers: Sequence[Answer] = ()
+    answers: Sequence[LeadingAnswer] = ()
     split_note: str = ""
     summary: str = ""
     warnings: Sequence[str] = ()

@@ -57,7 +57,7 @@ _COLUMN = 0.56 * _FONT  # the width of a character, a little above the mean of s
 
 
 @dataclass(frozen=True, slots=True)
-class Measure:
+class PlotMeasure:
     """The scores of systems in one measure.
 
     Attributes:
@@ -101,7 +101,7 @@ def _choose_ticks(high: float) -> list[float]:
     return [round(number * step, 10) for number in range(last + 1)]
 
 
-def draw_dots(title: str, measures: Sequence[Measure], series: Mapping[str, int], form: Format = ROUGE) -> str:
+def draw_dots(title: str, measures: Sequence[PlotMeasure], series: Mapping[str, int], form: Format = ROUGE) -> str:
     """Draw scores with their 95 % intervals, a line each under the heading of their measure.
 
     Names are left of the axis and figures right of it, so that no line crosses a text.
@@ -183,7 +183,7 @@ def plot_scores(reports: Mapping[str, ScoreReport], series: Mapping[str, int]) -
         if any(report.has_dialogues for report in reports.values()):
             meaning = LIKENESS
         title = f"{metric}: {meaning}"
-        measures.append(Measure(title, scores, max(floors) or None))
+        measures.append(PlotMeasure(title, scores, max(floors) or None))
     title = "Rouge-L by system, 0 to 1, with 95 % intervals"
     return draw_dots(title, measures, series) if measures else None
 
@@ -205,7 +205,7 @@ def plot_verdicts(judged: JudgingResult, series: Mapping[str, int]) -> str | Non
                 scores[system.name] = score
         if any(scores.values()):
             floor = max(floors, default=None)
-            measures.append(Measure(MEASURES[name], scores, floor, center=0.5))
+            measures.append(PlotMeasure(MEASURES[name], scores, floor, center=0.5))
     baseline = label(judged.baseline or "the baseline", 22)
     title = f"Judged against {baseline}, with 95 % intervals"
     return draw_dots(title, measures, series, PERCENT) if measures else None

@@ -12,7 +12,7 @@ from rolellm.core.sanitize import label
 from rolellm.core.settings import dump
 from rolellm.core.text import format_count
 from rolellm.judging.verdicts import RowOutcome
-from rolellm.reporting.blocks import Block, Card
+from rolellm.reporting.blocks import Block, QuoteCard
 from rolellm.scoring.rows import draw_rows
 
 #: Questions in a page, of all its sections together; the file next to it has all.
@@ -103,7 +103,7 @@ class QuestionSet:
             facts.append(("Reason", reason))
         return facts
 
-    def pick_contrasts(self) -> list[Card]:
+    def pick_contrasts(self) -> list[QuoteCard]:
         """Pick the rows on which two systems' Rouge-L differs most: two in favor of the first, then two against.
 
         Where there is one model only, the baseline is the second; canaries are left out.
@@ -129,7 +129,7 @@ class QuestionSet:
             for name in (first, second):
                 score = self.rouge[name][row.id]
                 texts.append((f"{name}: Rouge-L {score:.3f}", self.answers[name][row.id]))
-            cards.append(Card(row.role, row.question, texts, row.language))
+            cards.append(QuoteCard(row.role, row.question, texts, row.language))
         return cards
 
     def describe_failure(self, system: str) -> str:
@@ -160,8 +160,8 @@ class QuestionSet:
         return (0.5 if win is None else win, 1.0 if rouge is None else rouge)
 
 
-def _make_card(title: str, text: str, row: Row) -> Card:
-    return Card(title, "", [("", text)], row.language)
+def _make_card(title: str, text: str, row: Row) -> QuoteCard:
+    return QuoteCard(title, "", [("", text)], row.language)
 
 
 def _has_break(row: Row, reply: str) -> bool:

@@ -12,7 +12,7 @@ from rolellm.core.text import format_count
 from rolellm.judging.result import JudgingResult, SystemFigures
 from rolellm.judging.systems import ROLEGPT_NAME
 from rolellm.reporting import plots
-from rolellm.reporting.blocks import Block, Card
+from rolellm.reporting.blocks import Block, QuoteCard
 from rolellm.reporting.findings import Evidence
 from rolellm.reporting.tables import (
     describe_recipe,
@@ -123,7 +123,7 @@ class Section:
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What its findings rest on: all systems but canaries, baselines last."""
+        """The evidence of its findings: all systems but canaries, baselines last."""
         scored: dict[str, ScoreReport] = {}
         baselines: dict[str, ScoreReport] = {}
         for name, report in self.reports.items():
@@ -199,7 +199,7 @@ class Section:
         pictures.append(plots.plot_scores(models, self.series))
         return list(filter(None, pictures))
 
-    def lay_out(self, prefix: str = "", contrasts: Sequence[Card] = ()) -> Block:
+    def lay_out(self, prefix: str = "", contrasts: Sequence[QuoteCard] = ()) -> Block:
         """Lay the section out.
 
         Args:

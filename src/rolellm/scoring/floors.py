@@ -201,7 +201,8 @@ def _locate_model(
     model = make_sample([own[row] for row in rows])
     high = None if reference is None else fmean(reference[row].value for row in rows)
     test = compare_pairs(model.values, low.values, model.clusters, model.roles)
-    return ScalePosition(floor, fmean(low.values), fmean(model.values), high, *test)
+    low_mean, model_mean = fmean(low.values), fmean(model.values)
+    return ScalePosition(floor, low_mean, model_mean, high, *test)
 
 
 def _index_scores(metric: Metric, scores: Sequence[RowScore]) -> dict[str, RowScore]:

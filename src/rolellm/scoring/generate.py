@@ -15,7 +15,8 @@ import time
 import warnings
 from array import array
 from collections import Counter
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -182,17 +183,22 @@ def complete_settings(settings: GenerateSettings, source: ModelSource) -> Genera
 
 def _read_tuned_prompt(source: ModelSource) -> Mapping[str, Any]:
     """The prompt section of the recipe that a model was tuned by, where it was tuned with retrieval."""
+    for manifest in read_run_manifests(source):
+        # Manifests from before there was a choice do not name it.
+        prompt: Mapping[str, Any] = manifest.get("recipe", {}).get("prompt", {})
+        return prompt if prompt.get("profile") == "retrieval" else {}
+    return {}
+
+
+def read_run_manifests(source: ModelSource) -> Iterator[dict[str, Any]]:
+    """Read the manifests of the training runs that an adapter and its base come from, the adapter's first."""
     for name in filter(None, (source.adapter, source.base)):
         for path in find_manifests(name):
-            try:
+            # Many programs have a file of that name.
+            with suppress(DataError):
                 content = read_json(path)
-            except DataError:
-                continue
-            # Many programs have a file of that name; manifests from before there was a choice do not name it.
-            if content.get("kind") == "rocit":
-                prompt: Mapping[str, Any] = content.get("recipe", {}).get("prompt", {})
-                return prompt if prompt.get("profile") == "retrieval" else {}
-    return {}
+                if content.get("kind") == "rocit":
+                    yield content
 
 
 def prepare_prompts(

@@ -29,7 +29,8 @@ def measure_loss(model: LocalModel, rows: Sequence[Row], messages: Mapping[str, 
     losses: list[float] = []
     clusters: list[str] = []
     for row, reply in track_progress(list(zip(rows, replies, strict=True)), "measuring the loss"):
-        token_losses = model.measure_losses(encode(messages[row.id]), [*reply, end])
+        prompt = encode(messages[row.id])
+        token_losses = model.measure_losses(prompt, [*reply, end])
         losses += token_losses
         clusters += [row.dialogue or row.id] * len(token_losses)
     return estimate_interval(ClusteredSample(losses, clusters))

@@ -11,7 +11,7 @@ from operator import itemgetter
 from typing import Any, Final
 
 from rolellm.core.errors import DataError
-from rolellm.core.records import Row
+from rolellm.core.records import Language, Row
 from rolellm.core.text import HAN, format_count
 from rolellm.data.own_rows import DIALOGUES, Dialogue, OwnRows, RowForm, load_own_rows
 from rolellm.models.prompts.render import make_messages
@@ -158,9 +158,10 @@ _ROLEBENCH = RowForm("RoleBench", ("role", "question", "references"), _read_role
 
 def _list_turns(dialogue: Dialogue) -> Iterator[tuple[Row, Messages]]:
     """List a dialogue's replies as rows, each with the turns that ask for it; none where turns are more than texts."""
-    is_plain = all(turn.keys() <= {"role", "content"} and turn["role"] != "tool" for turn in dialogue.messages)
-    if dialogue.options or not is_plain:
-        return
+    for turn in dialogue.messages:
+        is_plain = turn.keys() <= {"role", "content"} and turn["role"] != "tool"
+        if dialogue.options or not is_plain:
+            return
     first = dialogue.messages[0]
     description = first["content"] if first["role"] == "system" else None
     for number in dialogue.replies:
@@ -168,10 +169,11 @@ def _list_turns(dialogue: Dialogue) -> Iterator[tuple[Row, Messages]]:
         questions = [turn["content"] for turn in before if turn["role"] == "user"]
         question = questions[-1] if questions else ""
         reply = dialogue.messages[number]["content"]
+        language: Language = "zh" if HAN.search(f"{question}{reply}") else "en"
         row = Row(
             f"{dialogue.id}/{number}",
             dialogue.role or "assistant",
-            "zh" if HAN.search(f"{question}{reply}") else "en",
+            language,
             "general",
             question,
             (reply,),

@@ -152,9 +152,8 @@ def test_half_a_line_that_a_crash_left_is_set_aside(tmp_path_factory: pytest.Tem
     kept = content[: max(0, len(content) - cut)]
     path.write_bytes(kept)
     whole = kept.count(b"\n")
-    assert [label.row for label in read_labels(run, "anna", RankingLabel).values()] == [
-        f"row-00{n}" for n in range(whole)
-    ]
+    rows = [label.row for label in read_labels(run, "anna", RankingLabel).values()]
+    assert rows == [f"row-00{n}" for n in range(whole)]
     append_label(path, ranking(run, 2, seconds=9.0))
     read = list(read_labels(run, "anna", RankingLabel).values())
     assert len(path.read_bytes().splitlines()) == whole + 1 and read[-1].seconds == 9.0
