@@ -76,6 +76,7 @@ def test_intervals_are_over_dialogues(result: EvalResult) -> None:
     cus = result.reports["tiny"].metrics["CUS"]
     loss = result.own["tiny"].loss
     assert (cus.n, cus.clusters, loss.clusters) == (24, 12, 12)
+    assert json.loads((result.out / "eval.json").read_text(encoding="utf-8"))["data"] == "your rows"
     assert SAID in {model.name for model in result.judged.models}
     (wins,) = [model.measures()["win_rate"] for model in result.judged.models if model.name == "tiny"]
     assert wins.clusters == 12

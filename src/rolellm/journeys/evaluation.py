@@ -110,6 +110,7 @@ class EvalResult(Result):
         style: Each system's share of replies in the style of their role, where the meter could be trained.
         judged: What the judge found, where there is one.
         own: Figures of rows of one's own by system; see `OwnFigures`.
+        data: Where rows of one's own come from.
         content: What the report shows.
     """
 
@@ -118,6 +119,7 @@ class EvalResult(Result):
     style: Mapping[str, StyleResult] = field(default_factory=dict)
     judged: JudgingResult | None = None
     own: Mapping[str, OwnFigures] = field(default_factory=dict)
+    data: str | None = None
     page: Path = Path()
     findings: tuple[str, ...] = ()
     content: PageContent = field(kw_only=True, compare=False)
@@ -134,6 +136,7 @@ class EvalResult(Result):
             "metrics": metrics,
             "style": style,
             "judged": self.judged and self.judged.to_dict(),
+            "data": self.data,
             "own": own,
         }
 
@@ -147,6 +150,7 @@ class EvalResult(Result):
     def tables(self) -> tuple[Table]:
         """Build the table of the systems."""
         from rolellm.scoring.score_report import METRICS
+        from rolellm.scoring.statistics.intervals import name_dialogues
 
         measures: dict[str, str] = {name: name for name in (*METRICS, "avg")}
         if self.own:
@@ -166,11 +170,9 @@ class EvalResult(Result):
             for name, cells in rows.items():
                 cells.append(wins.get(name))
         recipe = next(iter(self.reports.values())).recipe
-        lines = []
-        for name, cells in rows.items():
-            if self.own:
-                cells = [_name_clusters(cell) for cell in cells]
-            lines.append(TableRow((name,), tuple(cells)))
+        if self.own:
+            rows = name_dialogues(rows)
+        lines = [TableRow((name,), tuple(cells)) for name, cells in rows.items()]
         return (Table("Systems", ("System",), tuple(columns), tuple(lines), recipe, columns),)
 
     def remarks(self) -> Sequence[str]:
@@ -192,13 +194,6 @@ class EvalResult(Result):
     def _repr_html_(self) -> str:
         pictures = self.content.parts[0].draw_overview()
         return "\n".join([Result._repr_html_(self), *pictures])
-
-
-def _name_clusters(cell: Cell) -> Cell:
-    """Name dialogues as the clusters of an interval."""
-    if not isinstance(cell, Interval):
-        return cell
-    return cell._replace(method=cell.method.replace("by question", "by dialogue"))
 
 
 @suggest_keywords(EvalSettings)
@@ -348,7 +343,7 @@ def _evaluate_own(
         answers[SAID] = [row.references[0] for row in own.rows]
         judged, content = _judge(folder, answers, table, judge, SAID, own)
     content = replace(content, findings=[*content.findings, *sentences])
-    return _finish(folder, systems, chosen, EvalResult(folder, reports, {}, judged, figures, content=content))
+    return _finish(folder, systems, chosen, EvalResult(folder, reports, {}, judged, figures, own.name, content=content))
 
 
 def _finish(folder: Path, systems: Mapping[str, Any], chosen: EvalSettings, result: EvalResult) -> EvalResult:

@@ -24,6 +24,7 @@ from rolellm.scoring.statistics.intervals import (
     Interval,
     Measured,
     estimate_mean,
+    name_dialogues,
     select_intervals,
 )
 
@@ -282,6 +283,8 @@ class ScoreReport(Result):
     def leading(self) -> ScoreReport:
         """The report as tables show it: with the intervals that its config asks for as the only ones."""
         measured = {name: getattr(self, name) for name in _MEASURED_FIELDS}
+        if self.has_dialogues:
+            return replace(self, **name_dialogues(measured))
         return replace(self, **select_intervals(measured, self.options.config))
 
     @property

@@ -15,7 +15,7 @@ Two questions can be asked of a mean over several roles, and each has its interv
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, fields, is_dataclass, replace
 from statistics import fmean
 from typing import Annotated, Any, Final, NamedTuple, TypeVar
@@ -351,28 +351,43 @@ def select_intervals(value: _Value, config: str | None) -> _Value:
             one without, unless it is ``None``.
         config: The rows' config.
     """
-    return _select_new_roles(value) if has_held_out_roles(config) else value
+    return _map_intervals(value, _prefer_new_roles) if has_held_out_roles(config) else value
 
 
-def _select_new_roles(value: Any) -> Any:
+def name_dialogues(value: _Value) -> _Value:
+    """Name dialogues as the clusters of all intervals in a value, as `select_intervals` finds them."""
+    named: _Value = _map_intervals(value, _name_dialogues)
+    return named
+
+
+def _prefer_new_roles(interval: Interval) -> Interval:
+    return take_new_roles(interval) or interval
+
+
+def _name_dialogues(interval: Interval) -> Interval:
+    return interval._replace(method=interval.method.replace("by question", "by dialogue"))
+
+
+def _map_intervals(value: Any, convert: Callable[[Interval], Interval]) -> Any:
     if isinstance(value, Interval):
-        return take_new_roles(value) or value
+        return convert(value)
     if isinstance(value, Mapping):
-        return {key: _select_new_roles(item) for key, item in value.items()}
+        return {key: _map_intervals(item, convert) for key, item in value.items()}
     # A named tuple is one value.
     if isinstance(value, list | tuple) and not hasattr(value, "_fields"):
-        return type(value)(map(_select_new_roles, value))
+        return type(value)(_map_intervals(item, convert) for item in value)
     if not is_dataclass(value) or isinstance(value, type):
         return value
-    selected = {}
+    converted = {}
     for item in fields(value):
         if item.init:
-            selected[item.name] = _select_new_roles(getattr(value, item.name))
-    for name in selected:
-        wide = selected.get(f"{name}{_WIDE}")
-        if wide is not None:
-            selected[name] = wide
-    return replace(value, **selected)
+            converted[item.name] = _map_intervals(getattr(value, item.name), convert)
+    if convert is _prefer_new_roles:
+        for name in converted:
+            wide = converted.get(f"{name}{_WIDE}")
+            if wide is not None:
+                converted[name] = wide
+    return replace(value, **converted)
 
 
 class PairedTest(NamedTuple):
