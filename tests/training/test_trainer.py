@@ -13,6 +13,7 @@ from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Row
 from rolellm.data.rolebench import dataset_fingerprint
+from rolellm.models.load import list_stop_tokens
 from rolellm.models.prompts.encode import encode_prompt
 from rolellm.models.prompts.render import make_messages
 from rolellm.models.training_record import hash_instruction
@@ -22,6 +23,7 @@ from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import load_rows
 from rolellm.training.train import TrainingRun, prepare, train
 
+from ..versions import needs
 from .runs import read_lines, read_object
 
 WriteRecipe = Callable[..., Path]
@@ -83,7 +85,7 @@ def test_a_run_leaves_a_model_that_loads_with_its_prompt_form_and_its_end(
     trained = next(item for item in prepare_examples(full_run, sample_rows) if item.row_id == sample_rows[0].id)
     assert encode_prompt(tokenizer, turns) == list(trained.prompt_ids)
     assert tokenizer.apply_chat_template(turns, add_generation_prompt=True)["input_ids"] == list(trained.prompt_ids)
-    assert model.generation_config.eos_token_id == tokenizer.eos_token_id == trained.reply_ids[-1]
+    assert list_stop_tokens(model.generation_config) == [tokenizer.eos_token_id] == [trained.reply_ids[-1]]
 
 
 def prepare_examples(run: TrainingRun, rows: list[Row]) -> Any:
@@ -91,6 +93,7 @@ def prepare_examples(run: TrainingRun, rows: list[Row]) -> Any:
     return prepare(recipe, run.out, rows[:12]).examples
 
 
+@needs("trl", "1.16", "draws an adapter's first weights from where the base was loaded")
 def test_an_adapter_on_its_base_gives_the_logits_of_the_run(
     lora_run: TrainingRun, tmp_path: Path, sample_rows: list[Row]
 ) -> None:

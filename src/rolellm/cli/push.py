@@ -30,7 +30,7 @@ def run_push(
     Args:
         run: A finished run of rolellm train.
         repo: Model on the Hub, OWNER/NAME.
-        license: License; defaults to the recipe's output.license.
+        license: License, as the Hub spells it.
         merge: Publish the adapter merged into its base.
         base_model: Base model on the Hub, OWNER/NAME, if the run used a local folder.
         scores: Output of rolellm score --json; may be repeated.

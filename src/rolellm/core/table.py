@@ -134,7 +134,7 @@ Cell = Interval | str | float | None
 
 
 class Format(NamedTuple):
-    """How a column prints its scores: digits after the point, and what a score is multiplied by."""
+    """The form of a column's scores: digits after the point, and a factor."""
 
     digits: int
     scale: float = 1.0
@@ -182,7 +182,7 @@ class RenderedCell(NamedTuple):
 
     @property
     def tone(self) -> str:
-        """What the sign that it begins with says: ``bad``, ``open``, ``good`` or nothing."""
+        """The meaning of the sign that it begins with: ``bad``, ``open``, ``good`` or nothing."""
         tone, _ = SIGNS.get(self.text[:1], ("", ""))
         return tone if self.kind == "words" else ""
 

@@ -1,4 +1,4 @@
-"""What people look at: tables, plots, one self-contained page, the site, and the page on which people rank.
+"""Pages for people: tables, plots, the answer and its findings, one self-contained report, and blind ranking.
 
 Start at `build`.
 """

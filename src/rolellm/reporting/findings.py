@@ -24,10 +24,9 @@ from rolellm.scoring.settings import has_held_out_roles
 from rolellm.scoring.statistics.intervals import adjust_p_values, compare_pairs, take_new_roles
 from rolellm.scoring.style import StyleResult
 
-#: Fewer rows than this decide little (our choice).
-SMALL: Final = 30
-#: With fewer rows than this, judges' verdicts are not said (our choice).
-LEAST_VERDICTS: Final = 20
+#: Fewer rows are a first look only, and no judge's verdict is said of them. With 21 rows of each measure, 5.2 % of
+#: simulated evaluations made a false claim at most (``benchmarks/findings.py --questions 7 --runs 400``).
+LEAST_ROWS: Final = 20
 #: With fewer held-out roles than this, Student's t has few degrees of freedom, and only huge differences are decided.
 FEW_ROLES: Final = 5
 #: A difference is decided below this, after Holm's correction.
@@ -126,7 +125,7 @@ def _name_roles(interval: Interval, count: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class LeadingAnswer:
-    """What a reader of results came for.
+    """The sentences that a reader of results came for.
 
     Attributes:
         verdict: Which of one's own systems is better, and in what; at most fifteen words where names are one word.
@@ -144,7 +143,7 @@ class LeadingAnswer:
 
     @property
     def details(self) -> list[str]:
-        """What is not decided, and where a system fails."""
+        """The undecided, and where a system fails."""
         return [*self.undecided, *filter(None, [self.failure])]
 
     @property
@@ -155,7 +154,7 @@ class LeadingAnswer:
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one set of findings rests on.
+    """The results that one set of findings rests on.
 
     Attributes:
         reports: Each system's Rouge-L on the same rows, as `ScoreReport.leading` gives it. Of more than three systems,
@@ -172,7 +171,7 @@ class Evidence:
 
     @cached_property
     def topics(self) -> Mapping[str, str]:
-        """What measures are about, in words: replies of one's own dialogues are compared with what was said."""
+        """The subjects of measures in words: replies of one's own dialogues are compared with what was said."""
         has_dialogues = any(report.has_dialogues for report in self.reports.values())
         return {**TOPICS, "CUS": LIKENESS} if has_dialogues else TOPICS
 
@@ -214,7 +213,7 @@ class Evidence:
             rates[model.name] = rate.mean if rate else 0.5
         for test in self.judged.tests:
             difference = test.difference
-            if test.measure != "win_rate" or difference is None or difference.n < LEAST_VERDICTS:
+            if test.measure != "win_rate" or difference is None or difference.n < LEAST_ROWS:
                 continue
             pair = (test.a, test.b)
             p = 1.0 if test.p is None else test.p
@@ -314,7 +313,7 @@ class Evidence:
             counts += [score.n for score in scores if score.n]
             role_counts.append(len(report.by_role) or FEW_ROLES)
             config = report.options.config
-        if counts and min(counts) < SMALL:
+        if counts and min(counts) < LEAST_ROWS:
             fewest = format_count(min(counts), "row")
             yield f"Some figures rest on {fewest} only, too few for more than a first look."
         if has_held_out_roles(config) and min(role_counts) < FEW_ROLES:
@@ -326,9 +325,9 @@ class Evidence:
         judged = self.judged
         if judged is None:
             return
-        if judged.rows < LEAST_VERDICTS:
+        if judged.rows < LEAST_ROWS:
             rows = format_count(judged.rows, "row")
-            yield f"The judges saw {rows} only, too few for a verdict ({LEAST_VERDICTS} or more)."
+            yield f"The judges saw {rows} only, too few for a verdict ({LEAST_ROWS} or more)."
         elif not is_shown_fit(judged):
             yield "No verdict is said: the judges are not shown to be fit."
 

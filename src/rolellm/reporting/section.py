@@ -123,7 +123,7 @@ class Section:
 
     @cached_property
     def evidence(self) -> Evidence:
-        """What its findings rest on: all systems but canaries, baselines last."""
+        """The evidence of its findings: all systems but canaries, baselines last."""
         scored: dict[str, ScoreReport] = {}
         baselines: dict[str, ScoreReport] = {}
         for name, report in self.reports.items():

@@ -107,7 +107,7 @@ def push(
     Args:
         run: The run's folder, or what `rolellm.train` returned.
         repo: ``OWNER/NAME``; created if missing.
-        license: As the Hub spells it; by default the recipe's ``output.license``.
+        license: As the Hub spells it; never guessed.
         merge: Publish the adapter merged into its base.
         base_model: The base on the Hub, ``OWNER/NAME``, if the run used a local folder.
         scores: Files that ``rolellm score --json`` printed.
@@ -125,8 +125,6 @@ def push(
     folder = Path(getattr(run, "out", run))
     check_push(repo, chosen)
     finished = _read_finished_run(folder, merge, base_model)
-    if license is None:
-        license = finished.manifest["recipe"]["output"]["license"]
     license_id = _check_license(license)
     finished = replace(finished, safety=_find_safety(folder, safety))
     reports = [read_scores(Path(path)) for path in scores]
@@ -308,7 +306,7 @@ def _check_license(name: str | None) -> str:
     if name is None:
         raise RecipeError(
             "a model is published under a license, which is never guessed: give --license (such as apache-2.0, llama2 "
-            "or other), or output.license in the recipe; the base's license has to allow it"
+            "or other); the base's license has to allow it"
         )
     # Which of them the Hub knows, it says itself.
     if not re.fullmatch(r"[a-z0-9][a-z0-9.+-]*", name):

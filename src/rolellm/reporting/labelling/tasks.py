@@ -1,4 +1,4 @@
-"""What one person has to label, and what of it is done; what is shown never has a name or a verdict."""
+"""One person's labels of a sample; a shown answer never has a name or a verdict."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ class Item:
 
     @property
     def texts(self) -> dict[str, str]:
-        """What is shown, by what it is: what judges see. The reference is not shown next to itself."""
+        """The texts that judges see, by kind. The reference is not shown next to itself."""
         row = self.row
         references = () if REFERENCE in self.answers else select_references(row)
         texts = {"role": row.role, "description": row.role_description or "", "question": row.question}
