@@ -17,6 +17,7 @@ SCRIPTS = sorted(path for path in (ROOT / "benchmarks").glob("*.py") if "__main_
 SMALLEST = {
     "cleaning.py": f"--data-dir {SAMPLE}",
     "client.py": "--part 100 --latency 0.02",
+    "filters.py": f"--data-dir {SAMPLE}",
     "findings.py": "--runs 2 --questions 4",
     "generate.py": "--rows 2 --roles 1 --max-new-tokens 4 --batch-sizes 2 --turns 1",
     "intervals.py": "--runs 2",

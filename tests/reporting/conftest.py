@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.records import Row
 from rolellm.judging.records import DatasetName
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.settings import JudgingSettings
@@ -85,20 +84,6 @@ def values() -> Values:
 @pytest.fixture
 def reports() -> dict[str, ScoreReport]:
     return read_reports(make_values())
-
-
-@pytest.fixture
-def rows() -> list[Row]:
-    made = []
-    for role, language in ROLES.items():
-        for at in range(3):
-            asked, own = f"Name {at + 1} birds.", f"{role}, where were you in year {at}?"
-            references = ("A gull.", "A crow.")
-            made += [
-                Row(f"{role}-general-{at}", role, language, "general", asked, references, (), "Gull", f"A wren {at}."),
-                Row(f"{role}-own-{at}", role, language, "role_specific", own, ("At sea.",), ("script_based",)),
-            ]
-    return made
 
 
 @pytest.fixture(scope="session")

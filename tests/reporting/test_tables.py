@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 import rolellm
+from rolellm.core.errors import DataError
 from rolellm.core.table import Table
 from rolellm.judging.result import JudgingResult
 from rolellm.reporting.tables import (
@@ -47,6 +48,20 @@ def test_what_is_absent_is_a_dash_everywhere(values: Values) -> None:
     assert [cell.strip() for cell in parse(table.to_html()).rows[2]][2:4] == ["–", "0.000 n = 3"]
     row = next(line for line in show_in_terminal(table).splitlines() if " tuned " in line)
     assert [cell.strip() for cell in row.split("│")][3:5] == ["–", "n=3  0.000"]
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        pytest.param({"ci95": None, "n": 3}, id="no-mean"),
+        pytest.param({"mean": 0.5, "ci95": [0.4], "n": 3}, id="half-an-interval"),
+        pytest.param({"mean": float("nan"), "ci95": None, "n": 0}, id="nan-mean"),
+    ],
+)
+def test_a_broken_metric_of_a_report_is_named(values: Values, value: Any) -> None:
+    values["tuned"]["by_role"]["Captain Ahab"]["RAW"] = value
+    with pytest.raises(DataError, match=r"by_role\.Captain Ahab\.RAW: "):
+        ScoreReport.from_dict(values["tuned"])
 
 
 def test_by_role_names_each_role_once_and_each_system_under_it(reports: Reports) -> None:

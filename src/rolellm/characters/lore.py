@@ -47,8 +47,8 @@ def find_keys(lore: Lore, text: str) -> tuple[str, ...]:
     if not keys or not lore.secondary_keys:
         return keys
     second = list(map(matches, lore.secondary_keys))
-    allowed = {"and_any": any(second), "and_all": all(second), "not_any": not any(second), "not_all": not all(second)}
-    if not allowed[lore.logic]:
+    is_called = any(second) if lore.logic.endswith("any") else all(second)
+    if is_called == lore.logic.startswith("not"):
         return ()
     return keys
 

@@ -84,7 +84,10 @@ def split_passages(reading: ScriptReading, counter: TokenCounter) -> list[Passag
     window: list[list[int]] = []
     size = count = 0
     for paragraph in [*paragraphs, []]:
-        is_new_scene = bool(window and paragraph) and turns[paragraph[0]].scene != turns[window[-1][-1]].scene
+        is_new_scene = False
+        if window and paragraph:
+            last_turn, next_turn = turns[window[-1][-1]], turns[paragraph[0]]
+            is_new_scene = last_turn.scene != next_turn.scene
         if window and (not paragraph or is_new_scene or count >= _MOST_ASKED or size > _TOKENS):
             if count:
                 passages.append(_make_passage(context, window, turns, excerpts, language))
@@ -252,7 +255,7 @@ def check_novel(reading: ScriptReading) -> None:
 
 
 class Attribution(NamedTuple):
-    """A novel as read for one role, and how many of its open quotations became what."""
+    """A novel as read for one role, and how many of its quotations became what."""
 
     script: ParsedScript
     counts: dict[str, int]

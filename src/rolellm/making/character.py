@@ -92,7 +92,7 @@ class Character(Profile, Result):
         llm: Any = None,
         out: str | Path | None = None,
     ) -> Character:
-        """Read a character from a script: a play, screenplay, transcript, chat log, novel, subtitles or a table.
+        """Read a character from a script: a play, screenplay, transcript, novel, subtitles or a table.
 
         Args:
             path: The script; or its turns as ``rolellm role parse`` writes them (``.jsonl``).

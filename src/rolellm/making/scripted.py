@@ -101,7 +101,8 @@ def _make_pairs(request: Request, prompt: str, language: Language) -> str:
     # Requests of one round differ in their focus; each starts elsewhere, so that they bring different pairs.
     focuses = (*list_focuses(language, "profile"), *list_focuses(language, "script"))
     about = [focus in task for focus in focuses]
-    start = (about.index(True) + request.repeat) * count % max(len(questions), 1)
+    turn = about.index(True) + request.repeat
+    start = turn * count % max(len(questions), 1)
     chosen = (questions[start:] + questions[:start])[:count]
     pairs = [_make_pair(question, answers[question], language) for question in chosen]
     return json.dumps({"pairs": pairs}, ensure_ascii=False)
@@ -153,7 +154,8 @@ def _describe_in_third_person(_: Request, prompt: str, language: Language) -> st
 def _convert_to_second_person(_: Request, prompt: str, language: Language) -> str:
     match = _MATERIAL.search(prompt)
     text, phrases = match[1] if match else "", _load_sayings(language)
-    return text.replace(phrases["third"], phrases["second"]).replace(phrases["they_say"], phrases["you_say"])
+    text = text.replace(phrases["third"], phrases["second"])
+    return text.replace(phrases["they_say"], phrases["you_say"])
 
 
 def _pick_catchphrases(_: Request, prompt: str, language: Language) -> str:

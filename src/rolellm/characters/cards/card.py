@@ -20,7 +20,7 @@ import shutil
 import warnings
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -181,20 +181,28 @@ def _detect_spec(value: Mapping[str, Any], notes: list[str]) -> Spec:
     )
 
 
-def _is_list(value: Any, kind: type) -> bool:
-    return isinstance(value, list) and all(isinstance(item, kind) for item in value)
-
-
-#: The kinds of a card's fields: in words, and the check.
-_KINDS: Mapping[str, tuple[str, Callable[[Any], bool]]] = {
-    "text": ("a text", lambda value: isinstance(value, str)),
-    "flag": ("true or false", lambda value: isinstance(value, bool)),
-    "number": ("a number", lambda value: isinstance(value, int | float) and not isinstance(value, bool)),
-    "object": ("an object", lambda value: isinstance(value, dict)),
-    "list": ("a list of objects", lambda value: isinstance(value, list)),
-    "texts": ("a list of texts", lambda value: _is_list(value, str)),
-    "objects": ("a list of objects", lambda value: _is_list(value, dict)),
+#: The kinds of a card's fields in words.
+_KINDS = {
+    "text": "a text",
+    "flag": "true or false",
+    "number": "a number",
+    "object": "an object",
+    "list": "a list of objects",
+    "texts": "a list of texts",
+    "objects": "a list of objects",
 }
+_TYPES: Mapping[str, type] = {"text": str, "flag": bool, "object": dict, "list": list}
+_ITEMS: Mapping[str, type] = {"texts": str, "objects": dict}
+
+
+def _is_kind(value: Any, kind: str) -> bool:
+    if kind == "number":
+        return isinstance(value, int | float) and not isinstance(value, bool)
+    if kind in _TYPES:
+        return isinstance(value, _TYPES[kind])
+    return isinstance(value, list) and all(isinstance(item, _ITEMS[kind]) for item in value)
+
+
 _CARD_FIELDS: Mapping[str, str] = {
     **dict.fromkeys((*V1_FIELDS, "system_prompt", "post_history_instructions"), "text"),
     **dict.fromkeys(("creator", "character_version", "nickname"), "text"),
@@ -239,10 +247,9 @@ def _read_fields(kinds: Mapping[str, str], values: Mapping[str, Any], path: str,
 
 
 def _check_kind(value: Any, kind: str, path: str, notes: list[str]) -> bool:
-    expected, is_kind = _KINDS[kind]
-    if is_kind(value):
+    if _is_kind(value, kind):
         return True
-    problem = f"expected `{path}` to be {expected}, found {describe_value(value)}"
+    problem = f"expected `{path}` to be {_KINDS[kind]}, found {describe_value(value)}"
     name = path.rpartition(".")[2].partition("[")[0]
     if name in _REQUIRED_TYPES:
         raise CardError(f"{problem}; correct it in the card")

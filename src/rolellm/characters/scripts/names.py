@@ -98,7 +98,8 @@ def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
         return False
     if len(words) > _LONGEST_WORDS:
         return False
-    small = [word for word in words if word[0].islower() and word.casefold() not in PARTICLES]
+    small = [word for word in words if word[0].islower()]
+    small = [word for word in small if word.casefold() not in PARTICLES]
     if small and not (loose and len(words) <= 4):
         return False
     # "1 Witch" and "2nd Guard" are names, "10" and "e4" are none.
@@ -111,8 +112,10 @@ def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
     if first not in OPENERS:
         return True
     # What comes again with all its words capital is a name: Done Elvire, Will Pell.
-    is_titled = len(words) > 1 and all(word[0].isupper() for word in words)
-    return not once and (is_titled or name.isupper())
+    if once:
+        return False
+    is_titled = all(word[0].isupper() for word in words)
+    return name.isupper() or (is_titled and len(words) > 1)
 
 
 def _is_chinese_name(name: str, *, once: bool) -> bool:

@@ -140,7 +140,8 @@ def _find_marks(text: str, paragraphs: Sequence[Paragraph], language: Language) 
     opening_count, closing_count = map(text.count, "“”")
     if min(opening_count, closing_count) * 4 < max(opening_count, closing_count) and '"' not in text:
         families["“"] = families["”"] = ("“", "either")
-    if language == "en" and 2 * len(_SINGLE_OPENING.findall(text)) > len(_DOUBLE_OPENING.findall(text)):
+    singles, doubles = len(_SINGLE_OPENING.findall(text)), len(_DOUBLE_OPENING.findall(text))
+    if language == "en" and 2 * singles > doubles:
         families |= dict.fromkeys("'‘’", ("'", "either"))
     pattern = re.compile(f"[{''.join(families)}]")
     marks = []

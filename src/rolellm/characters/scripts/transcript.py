@@ -59,7 +59,8 @@ def find_speakers(text: str, names: Sequence[str]) -> Mapping[int, Cue]:
     speakers = select_names((label.name for label in labels.values()), names)
     # Nobody says numbers again and again, as behind ``Updated:``.
     numbers = {name for name, count in counts.items() if data[name] * 2 > count > 2}
-    speakers &= (counts.keys() - numbers) | set(map(normalize_name, names))
+    requested = set(map(normalize_name, names))
+    speakers &= (counts.keys() - numbers) | requested
     return {offset: label for offset, label in labels.items() if _names_all(label, speakers)}
 
 

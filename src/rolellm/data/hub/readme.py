@@ -52,8 +52,8 @@ def _put_block(body: str, block: str) -> str:
     """Put our part into a text: in the place of the earlier one, else at the end."""
     before, _, remainder = body.partition(BEGIN)
     _, _, after = remainder.partition(END)
-    is_one_part = body.count(BEGIN) == body.count(END) == 1 and body.index(BEGIN) < body.index(END)
-    if is_one_part:
+    counts = body.count(BEGIN), body.count(END)
+    if counts == (1, 1) and body.index(BEGIN) < body.index(END):
         return before + block + after
     if BEGIN in body or END in body:
         raise HubError(

@@ -121,7 +121,8 @@ def audit_release(data_dir: str | Path | None = None) -> Audit:
     tests: list[_File] = []
     for name in _AUDITED:
         config = CONFIGS[name]
-        files = [_read(release, file) for file in config.files if (release.root / file.path).is_file()]
+        present = [file for file in config.files if (release.root / file.path).is_file()]
+        files = [_read(release, file) for file in present]
         findings += _check_schemas(files)
         train_rows = [row for file in files if not file.is_test for row in file.rows.values()]
         config_tests = [file for file in files if file.is_test]
@@ -141,8 +142,8 @@ def audit_release(data_dir: str | Path | None = None) -> Audit:
 def _read(release: Release, source: SourceFile) -> _File:
     file = _File(source, {}, {})
     for line, value in track_progress(release.read_objects(source.path), f"Auditing {source.path}", "rows"):
-        types = {name: type(content).__name__ for name, content in value.items()}
-        file.shapes[line] = ", ".join(f"{name}: {types[name]}" for name in sorted(types))
+        types = [f"{name}: {type(content).__name__}" for name, content in value.items()]
+        file.shapes[line] = ", ".join(sorted(types))
         row = release.read_row(source.path, line, value)
         if row is not None:
             file.rows[line] = row
@@ -155,8 +156,8 @@ def _check_schemas(files: Sequence[_File]) -> Iterator[AuditFinding]:
     for file in files:
         counts.setdefault(file.source.subset, Counter()).update(file.shapes.values())
     for file in files:
-        usual = counts[file.source.subset].most_common(1)
-        odd_lines = [line for line, shape in file.shapes.items() if shape != usual[0][0]]
+        ((usual, _),) = counts[file.source.subset].most_common(1) or [("", 0)]
+        odd_lines = [line for line, shape in file.shapes.items() if shape != usual]
         yield file.make_finding("inconsistent schema", odd_lines)
 
 

@@ -177,8 +177,9 @@ class Release:
         trimmed: dict[tuple[str, str], str] = {}
         if (self.root / path).is_file():
             for _, row in self.read_rows(path):
-                exact.setdefault((row["role"], row["question"]), row["generated"][0])
-                trimmed.setdefault((row["role"], row["question"].strip()), row["generated"][0])
+                role, question, reply = row["role"], row["question"], row["generated"][0]
+                exact.setdefault((role, question), reply)
+                trimmed.setdefault((role, question.strip()), reply)
 
         def find_reply(role: str, question: str) -> str | None:
             return exact.get((role, question), trimmed.get((role, question.strip())))
@@ -206,8 +207,11 @@ def list_splits(release: Release, config: Config) -> list[str]:
     """The splits for which at least one data file is there, in order."""
     if not config.files:
         return ["train"]
-    present = {file.split for file in config.files if (release.root / file.path).is_file()}
-    return [split for split in ("train", "test") if split in present]
+    splits = set()
+    for file in config.files:
+        if (release.root / file.path).is_file():
+            splits.add(file.split)
+    return sorted(splits, reverse=True)
 
 
 def iter_rows(release: Release, config: Config, split: str) -> Iterator[dict[str, Any]]:
@@ -484,7 +488,8 @@ def _read_turns(path: Path, role: str) -> tuple[Turn, ...]:
 
 def is_role(speaker: str, role: str) -> bool:
     """Tell whether a speaker is a role: the same name, or the same letters and digits."""
-    return speaker == role or (fold_name(speaker) != "" and fold_name(speaker) == fold_name(role))
+    folded = fold_name(speaker)
+    return speaker == role or (folded != "" and folded == fold_name(role))
 
 
 def get_turn_kind(speaker: str) -> TurnKind | None:

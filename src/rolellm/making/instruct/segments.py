@@ -100,8 +100,9 @@ def build_segments(character: Profile, count: Count, *, chunk_tokens: int) -> li
             is_about_role = kind == "lore" or named(text) is not None
             if any(character.owns(unit.turn) for unit in chunk):
                 is_about_role = True
-            places = chunk[0].place, chunk[-1].place
-            segments.append(Segment(f"{kind}/{index:04}", kind, text, count(text), *places, about_role=is_about_role))
+            name, tokens = f"{kind}/{index:04}", count(text)
+            segment = Segment(name, kind, text, tokens, chunk[0].place, chunk[-1].place, is_about_role)
+            segments.append(segment)
     return segments
 
 
@@ -152,7 +153,8 @@ def _pack_chunks(units: Sequence[_Unit], budget: int, count: Count) -> Iterator[
     chunk: list[_Unit] = []
     used = 0
     for unit, scene_tokens in zip(units, _sum_scene_tokens(units), strict=True):
-        is_new_scene = bool(chunk) and chunk[-1].turn.scene != unit.turn.scene
+        scene = unit.turn.scene
+        is_new_scene = bool(chunk) and chunk[-1].turn.scene != scene
         needed = used + gap * is_new_scene
         is_better_parted = is_new_scene and used * 2 >= budget and needed + scene_tokens > budget
         if is_better_parted or (chunk and needed + unit.tokens > budget):

@@ -44,7 +44,8 @@ def choose_excerpts(character: Profile, names: re.Pattern[str], budget: int, cou
     _take_passages(mentions, budget, costs, chosen)
     excerpts: list[str] = []
     for index in sorted(chosen):
-        is_next = index - 1 in chosen and turns[index].scene == turns[index - 1].scene
+        is_same_scene = turns[index].scene == turns[index - 1].scene
+        is_next = is_same_scene and index - 1 in chosen
         if excerpts and not is_next:
             excerpts.append("")
         excerpts.append(lines[index])

@@ -123,7 +123,8 @@ def _is_phrase(words: Words, text: str, language: Language) -> bool:
     if language == "en" and _FUNCTION_WORDS.issuperset(words):
         return False
     # One word is a phrase where it is cried: "Bazinga!"
-    return len(words) >= _SHORTEST[language] or (text[-1] in "!！" and len(words) > 0)
+    is_cried = len(words) > 0 and text[-1] in "!！"
+    return is_cried or len(words) >= _SHORTEST[language]
 
 
 def _drop_parts(candidates: Iterable[Words], counts: Counter[Words]) -> list[Words]:
@@ -137,8 +138,9 @@ def _drop_parts(candidates: Iterable[Words], counts: Counter[Words]) -> list[Wor
 
 
 def _has_part(phrase: Words, words: Words) -> bool:
-    starts = range(len(phrase) - len(words) + 1)
-    return any(phrase[start : start + len(words)] == words for start in starts)
+    size = len(words)
+    starts = range(len(phrase) - size + 1)
+    return any(phrase[start : start + size] == words for start in starts)
 
 
 def _log_odds(own_count: int, other_count: int, all_own: int, all_others: int) -> float:

@@ -47,8 +47,11 @@ def collect_names(character: Profile) -> re.Pattern[str]:
     names: set[str] = set()
     for name in character.names:
         words = _RUN.findall(name)
-        is_word = any(len(word) > 1 for word in words)
-        if is_word or (words and words[0].lower() not in "ai" and not HAN.match(words[0])):
+        is_name = any(len(word) > 1 for word in words)
+        if words and not is_name:
+            # One letter names somebody, but for "a" and "I".
+            is_name = words[0].lower() not in "ai" and not HAN.match(words[0])
+        if is_name:
             names.add(_ARTICLE.sub("", name))
         names.update(filter(_names_alone, words))
     # The longest first: of aliases that contain each other the whole one is what is found.
@@ -65,7 +68,9 @@ def _names_alone(word: str) -> bool:
     """Tell whether a word of a name names its bearer without the others."""
     if HAN.match(word):
         return len(word) > 1
-    return len(word) >= _LEAST_PART and word[0].isupper() and word.casefold() not in _COMMON
+    if len(word) < _LEAST_PART or word.casefold() in _COMMON:
+        return False
+    return word[0].isupper()
 
 
 Person = Literal["third", "second"]
@@ -281,4 +286,5 @@ def _count_persons(text: str, language: Language) -> tuple[int, int]:
         return len(_YOU.findall(text)), len(_I.findall(text))
     # By words, as 自我 and 你死我活 speak of nobody.
     words = load_chinese_tokenizer()(text)
-    return sum(word in _YOU_ZH for word in words), sum(word in _I_ZH for word in words)
+    addresses = sum(word in _YOU_ZH for word in words)
+    return addresses, sum(word in _I_ZH for word in words)
