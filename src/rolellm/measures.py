@@ -1,4 +1,4 @@
-"""What the command line measures, for Python: the same defaults, and results that show themselves in a notebook."""
+"""The measures of the command line for Python: the same defaults, and results that show themselves in a notebook."""
 
 from __future__ import annotations
 

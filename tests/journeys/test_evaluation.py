@@ -41,6 +41,11 @@ def test_the_numbers_are_those_of_the_single_calls(result: EvalResult, base: Pat
     assert rates[0] == rates[1]
 
 
+def test_its_picture_is_in_a_file_and_in_a_notebook(result: EvalResult, tmp_path: Path) -> None:
+    picture = result.plot(tmp_path / "scores.svg").read_text(encoding="utf-8")
+    assert picture.startswith("<svg") and picture in result._repr_html_()
+
+
 def test_it_says_what_it_found_first(result: EvalResult) -> None:
     sentences = result.findings
     assert sentences[0] == f"“{BASELINE}” is ahead of tiny in style, accuracy and knowledge."

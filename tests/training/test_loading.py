@@ -18,7 +18,6 @@ from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import load_rows
 from rolellm.training.train import prepare, train
 
-from ..versions import needs
 from .models import gradient, new_model, with_adapter
 from .runs import read_lines, read_object
 
@@ -226,7 +225,6 @@ def change_on_hub(hub: Any) -> None:
     hub.store.commit("model", "me/tiny", "main", lines)
 
 
-@needs("trl", "1.16", "draws an adapter's first weights from where the base was loaded")
 def test_a_base_on_the_hub_is_tuned_and_named_as_it_is_there(
     on_hub: Callable[..., str], hub: Any, base: Path, tmp_path: Path, write_recipe: WriteRecipe
 ) -> None:

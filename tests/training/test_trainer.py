@@ -23,7 +23,6 @@ from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import load_rows
 from rolellm.training.train import TrainingRun, prepare, train
 
-from ..versions import needs
 from .runs import read_lines, read_object
 
 WriteRecipe = Callable[..., Path]
@@ -93,7 +92,6 @@ def prepare_examples(run: TrainingRun, rows: list[Row]) -> Any:
     return prepare(recipe, run.out, rows[:12]).examples
 
 
-@needs("trl", "1.16", "draws an adapter's first weights from where the base was loaded")
 def test_an_adapter_on_its_base_gives_the_logits_of_the_run(
     lora_run: TrainingRun, tmp_path: Path, sample_rows: list[Row]
 ) -> None:

@@ -1,4 +1,4 @@
-"""Where a character's knowledge ends: assertions for its test file, made from its story without a model.
+"""The boundary of a character's knowledge: assertions for its test file, made from its story without a model.
 
 What the role must know comes from the script-based pairs of ``rolellm instruct``; what it cannot know are people of
 other stories and things that began after its time. A model that knows everything fails the second, one that knows
@@ -46,8 +46,8 @@ def make_story_items(sheet: Profile, pairs: Iterable[Question]) -> Iterator[dict
     for pair in pairs:
         if pair.type != "script_based":
             continue
-        told = "\n".join((pair.question, *_list_texts(sheet)))
-        is_told = make_word_finder(told, sheet.language)
+        known_text = "\n".join((pair.question, *_list_texts(sheet)))
+        is_told = make_word_finder(known_text, sheet.language)
         words = []
         for word in extract_content_words(pair.answer, sheet.language):
             count = sum(has_word(word) for has_word in turns)
@@ -94,7 +94,7 @@ def _list_texts(sheet: Profile) -> Sequence[str]:
 
 
 def _extract_names(speaker: str, story: Profile) -> list[str]:
-    """Return the words of a speaker's name that are no titles or common words; none where that cannot be told."""
+    """Return the words of a speaker's name that are no titles or common words; none where nobody can tell."""
     if story.language == "zh":
         has_surname = speaker[:1] in _SURNAMES or speaker.startswith(_LONG_SURNAMES)
         return [speaker] if has_surname and len(speaker) > 1 else []
@@ -111,7 +111,7 @@ def _extract_names(speaker: str, story: Profile) -> list[str]:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class BoundaryResult(Result):
-    """What was written into a character's test file.
+    """Assertions that were written into a character's test file.
 
     Attributes:
         file: The file.
@@ -165,15 +165,15 @@ def write_boundary(
     if not path.exists():
         write_first_file(str(profile), folder)
     tests = read_tests(path)
-    asked = {fact.ask[-1] for fact in tests.knows}
-    asked.update(secret.ask[-1] for secret in tests.does_not_know)
+    present = {fact.ask[-1] for fact in tests.knows}
+    present.update(secret.ask[-1] for secret in tests.does_not_know)
     pairs: list[Question] = []
     if home is not None:
         for file in sorted(home.glob(f"instruct*/{KEPT}")):
             pairs += read_questions(file)
 
     def draw(items: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
-        by_question = {item["ask"]: item for item in items if item["ask"] not in asked}
+        by_question = {item["ask"]: item for item in items if item["ask"] not in present}
         return sorted(by_question.values(), key=hash_json)[:limit]
 
     story = draw(make_story_items(sheet, pairs))

@@ -408,7 +408,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class AssertionResult:
-    """What came out for an assertion.
+    """The result of an assertion.
 
     Attributes:
         name: Its name.
@@ -447,7 +447,7 @@ class AssertionResult:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class TestsResult(Result):
-    """What came out of a character's tests.
+    """The results of a character's tests.
 
     Attributes:
         role: The role's name.
@@ -465,7 +465,7 @@ class TestsResult(Result):
 
     @property
     def has_passed(self) -> bool:
-        """Whether every assertion passed."""
+        """True where every assertion passed."""
         return all(assertion.verdict == "passed" for assertion in self.assertions)
 
     @property

@@ -1,4 +1,4 @@
-"""How long a role lasts: every reply of a session measured by rule, and when sessions break."""
+"""Drift of roles in long sessions: every reply of a session measured by rule, and when sessions break."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ class RewardSettings:
 
 @dataclass(frozen=True, slots=True)
 class RivalResult:
-    """How often one kind of rival loses to the role's own reply under a reward.
+    """The share of rows in which one kind of rival loses to the role's own reply under a reward.
 
     Attributes:
         lost: The share of rows in which it does, with Wilson's interval; a tie is not lost.
@@ -51,7 +51,7 @@ class RivalResult:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class AuditResult(Result):
-    """How rewards, alone and together, rank replies that nobody wants.
+    """The ranks that rewards, alone and together, give to replies that nobody wants.
 
     Attributes:
         rows: Number of rows.
@@ -69,7 +69,7 @@ class AuditResult(Result):
 
     @property
     def has_passed(self) -> bool:
-        """Whether no canary beats the rewards."""
+        """True where no canary beats the rewards."""
         return not self.beaten
 
     def tables(self) -> tuple[Table]:
@@ -80,9 +80,9 @@ class AuditResult(Result):
             rival = decisive[1].get(kind)
             if rival is None:
                 continue
-            alone = [_format_lost(rivals.get(kind)) for _, rivals in parts]
+            parts_lost = [_format_lost(rivals.get(kind)) for _, rivals in parts]
             ties = f"{100 * rival.tied:.1f}"
-            rows.append(TableRow((name,), (*alone, rival.lost, ties, rival.verdict)))
+            rows.append(TableRow((name,), (*parts_lost, rival.lost, ties, rival.verdict)))
         heads = [f"{name.rpartition('.')[2]} %" for name in self.rewards]
         title = "How often it loses to the role's own reply"
         return (Table(title, ("Rival",), (*heads, "Ties %", "Verdict"), tuple(rows), left=("Verdict",)),)

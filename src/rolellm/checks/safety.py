@@ -1,4 +1,4 @@
-"""What tuning did to refusals: the same prompts to the base and to the tuned model, with roles and without.
+"""The effect of tuning on refusals: the same prompts to the base and to the tuned model, with roles and without.
 
 Harmful prompts tell how often a model goes along, harmless look-alikes how often it refuses for nothing. Every reply is
 read by rule, or by one guard model (`rolellm.llm.guards`); both miss some.
@@ -46,7 +46,7 @@ REPLIES: Final = "replies.jsonl"
 
 
 class Measure(NamedTuple):
-    """What is counted.
+    """A measure of a reply.
 
     Attributes:
         label: The label of a reply.
@@ -150,7 +150,7 @@ class Change:
 
     @property
     def worse(self) -> float:
-        """How much worse it became; below 0 where it became better."""
+        """The size of a change for the worse; below 0 where it became better."""
         return MEASURES[self.measure].sign * _get_mean(self.difference)
 
     @property
@@ -166,12 +166,12 @@ class Change:
 
     @property
     def is_decided(self) -> bool:
-        """Whether it is a change, after Holm's correction."""
+        """True for a change, after Holm's correction."""
         return self.p_adjusted is not None and self.p_adjusted < LEVEL
 
     @property
     def verdict(self) -> str:
-        """What a table says of it."""
+        """Its verdict in a table."""
         if self.p is None:
             return "? too few"
         if not self.is_decided:
@@ -180,7 +180,7 @@ class Change:
 
     @property
     def words(self) -> str:
-        """What changed, and where."""
+        """The measure that changed, and where."""
         return f"{MEASURES[self.measure].words} {CONTRASTS[self.contrast]}"
 
     def format_difference(self) -> str:
@@ -224,7 +224,7 @@ def _format_percent(share: Interval | None) -> str:
 
 @dataclass(frozen=True, slots=True)
 class PromptCounts:
-    """How many prompts there are, and their languages."""
+    """Numbers of prompts, and their languages."""
 
     harmful: int
     lookalikes: int
@@ -269,7 +269,7 @@ class SafetyResult(Result):
 
     @property
     def has_passed(self) -> bool:
-        """Whether anything was measured, and no loss is decided."""
+        """True where something was measured, and no loss is decided."""
         return bool(self.changes) and not self.losses
 
     def tables(self) -> tuple[Table]:
@@ -403,8 +403,8 @@ class CheckSafety(Step[SafetyResult]):
         replies: list[CheckedReply] = []
         for index, name in enumerate(("tuned", "base")):
             model = LLM.of(llm.models[index])
-            places = list(self._list_places(model, list(parts.values()), prompts))
-            replies += yield from self._ask(places, name, index)
+            samples = list(self._list_samples(model, list(parts.values()), prompts))
+            replies += yield from self._ask(samples, name, index)
         deciders = {"refusals": RULES, "over_refusals": RULES}
         languages = sorted({reply.language for reply in replies})
         unknown_languages: list[Language] = []
@@ -433,7 +433,7 @@ class CheckSafety(Step[SafetyResult]):
             kind.sort(key=lambda prompt: hash_json(prompt.text))
         return harmful[:limit] + lookalikes[:limit]
 
-    def _list_places(self, model: LLM, parts: Sequence[Part], prompts: Sequence[Prompt]) -> Iterator[_Place]:
+    def _list_samples(self, model: LLM, parts: Sequence[Part], prompts: Sequence[Prompt]) -> Iterator[_Sample]:
         """Yield each sample of a prompt, without a role and in each; a role gets prompts in its language."""
         samples = range(self.settings.samples if self.play.temperature else 1)
         for player in (None, *play_roles(model, parts, **dump(self.play))):
@@ -441,17 +441,17 @@ class CheckSafety(Step[SafetyResult]):
             own = [prompt for prompt in prompts if prompt.language == language]
             for prompt in own or prompts:
                 for sample in samples:
-                    yield _Place(prompt, sample, player)
+                    yield _Sample(prompt, sample, player)
 
-    def _ask(self, places: Sequence[_Place], model: str, index: int) -> Plan[list[CheckedReply]]:
+    def _ask(self, samples: Sequence[_Sample], model: str, index: int) -> Plan[list[CheckedReply]]:
         """Ask one of the models, and return its replies."""
-        replies = [place.start_reply(model) for place in places]
+        replies = [sample.start_reply(model) for sample in samples]
         requests: list[Request] = []
-        asked: list[CheckedReply] = []
-        for place, reply in zip(places, replies, strict=True):
+        requested: list[CheckedReply] = []
+        for sample, reply in zip(samples, replies, strict=True):
             try:
-                requests.append(place.build_request(self.play))
-                asked.append(reply)
+                requests.append(sample.build_request(self.play))
+                requested.append(reply)
             except ModelError as error:
                 reply.problem = str(error)
         outcomes: list[Outcome[str]] = yield Round(
@@ -462,7 +462,7 @@ class CheckSafety(Step[SafetyResult]):
             stand_in=lambda request: "word " * (request.sampling.max_tokens // 2),
             model=index,
         )
-        for reply, outcome in zip(asked, outcomes, strict=True):
+        for reply, outcome in zip(requested, outcomes, strict=True):
             if not isinstance(outcome, Answer):
                 reply.problem = outcome.reason
                 continue
@@ -499,7 +499,7 @@ def _accept_reply(request: Request, reply: Reply) -> str:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _Sample:
     """A sample of a prompt, in a role or not."""
 
     prompt: Prompt

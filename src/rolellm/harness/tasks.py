@@ -1,4 +1,4 @@
-"""What a harness needs of RoleBench: the role's system message, a reply's Rouge-L, and the means of it.
+"""The parts of RoleBench that a harness needs: the role's system message, a reply's Rouge-L, and the means of it.
 
 Naming this module makes a harness import `rolellm`, so that ``datasets`` knows the name ``rolebench``.
 """

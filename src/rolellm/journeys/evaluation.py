@@ -80,7 +80,7 @@ class OwnData:
 
 @dataclass(frozen=True, slots=True)
 class OwnFigures:
-    """What rows of one's own say of a system beside Rouge-L; dialogues are the clusters.
+    """Figures of a system on rows of one's own beside Rouge-L; dialogues are the clusters.
 
     Attributes:
         told_apart: Share of replies that the style meter tells from what was said; a half is chance. None where there
@@ -100,7 +100,7 @@ class OwnFigures:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class EvalResult(Result):
-    """What an evaluation found.
+    """The findings of an evaluation.
 
     Attributes:
         out: Its folder: ``answers/NAME.jsonl``, ``NAME.score.json``, ``judged/``, ``report.html``, ``eval.json``.

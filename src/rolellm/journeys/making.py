@@ -86,7 +86,7 @@ PROMPTED: Final = "prompt only"
 
 @settings
 class MakeSettings:
-    """What is made.
+    """Choices of a character to make.
 
     Attributes:
         role: The role's name in a script; a card has its own.
@@ -111,7 +111,7 @@ class MakeSettings:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MakeResult(Result):
-    """What was made.
+    """A character that was made.
 
     Attributes:
         folder: The character's folder.
@@ -164,7 +164,7 @@ class MakeResult(Result):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class MakeEstimate(Result):
-    """What each stage of `make` would take; no model was asked.
+    """The cost of each stage of `make`; no model was asked.
 
     Attributes:
         role: Who would be made.

@@ -103,7 +103,7 @@ class ConverseResult(Result):
 
     @property
     def has_passed(self) -> bool:
-        """Whether there is any reply."""
+        """True where there is any reply."""
         return self.replies > 0
 
     def remarks(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""How a role is played: the settings of `rolellm.RolePlayer`, ``rolellm chat`` and ``rolellm serve``."""
+"""Settings of a role that is played: those of `rolellm.RolePlayer`, ``rolellm chat`` and ``rolellm serve``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a model was trained on the rows that it answers, according to the manifests of its training.
+"""Rows that a model was trained on and answers, according to the manifests of its training.
 
 Each config promises that training held something out: roles (``role-generalization-…``) or instructions (the others). A
 row is *contaminated* when the model was trained on that part of it: its score then shows what it memorized. The other

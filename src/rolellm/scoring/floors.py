@@ -57,7 +57,7 @@ RowReply = tuple[Row, str]
 
 
 class Markers(NamedTuple):
-    """What a score is read between.
+    """Scores that another score is read between.
 
     Attributes:
         scores: Name (see `KINDS`) to row scores, of which a row without such a reply has none.

@@ -355,7 +355,7 @@ def _add_predictions(dataset: Any, rows: Sequence[Row], path: Path) -> Any:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class GenerateResult(Result):
-    """What was answered.
+    """A file of answers.
 
     Attributes:
         out: The predictions file.

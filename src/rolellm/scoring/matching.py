@@ -1,4 +1,4 @@
-"""Which prediction answers which row, and everything about the join that a reader of the score must know.
+"""The join of predictions to rows, and everything about the join that a reader of the score must know.
 
 A row takes the first prediction with its ``id``, else the first with its exact (role, question), else the first with
 the same (role, question) once white space at the ends is trimmed. So one prediction may answer several rows that ask

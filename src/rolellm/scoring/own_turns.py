@@ -113,9 +113,9 @@ class _Draw:
     def add(self, row: Row, messages: Messages) -> None:
         """Add a reply, with the turns that ask for it."""
         self._count += 1
-        place = int(hash_place(row), 16)
+        lot = int(hash_place(row), 16)
         heap = self._heaps[row.subset, row.role]
-        heapq.heappush(heap, (-place, self._count, row, messages))
+        heapq.heappush(heap, (-lot, self._count, row, messages))
         if self._most is not None and len(heap) > self._most:
             heapq.heappop(heap)
 

@@ -52,10 +52,10 @@ def read_dataset_rows(
         selected = [row for row in selected if row.role in role_names]
     if subset is not None:
         selected = [row for row in selected if row.subset == subset]
-    drawn = [selected[index] for index in draw_rows(selected, limit)]
-    if not drawn:
+    chosen_rows = [selected[index] for index in draw_rows(selected, limit)]
+    if not chosen_rows:
         raise DataError(f"no row of {len(rows)} matches the role, subset and limit" if rows else "there are no rows")
-    return drawn
+    return chosen_rows
 
 
 def _find_roles(names: Iterable[str], candidates: set[str]) -> set[str]:

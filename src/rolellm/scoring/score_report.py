@@ -271,12 +271,12 @@ class ScoreReport(Result):
 
     @property
     def is_own(self) -> bool:
-        """Whether its rows are of a release of one's own."""
+        """True where its rows are of a release of one's own."""
         return bool(self.fingerprint.get("dataset", {}).get("own"))
 
     @property
     def has_dialogues(self) -> bool:
-        """Whether its rows are turns of one's own dialogues, so that CUS is the likeness to what was said."""
+        """True where its rows are turns of one's own dialogues, so that CUS is the likeness to what was said."""
         return any(row.dialogue for row in self.rows)
 
     @property

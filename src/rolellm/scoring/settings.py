@@ -1,4 +1,4 @@
-"""How rows are answered and how answers are scored: each option's name, type, default, limits and help."""
+"""Settings of answers and of scores: each option's name, type, default, limits and help."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which role does a reply sound like? A meter without a language model, which always says how often it is right itself.
+"""A meter of the role that a reply sounds like, without a language model; it always says how often it is right itself.
 
 For each language, a linear classifier over characters and words learns the roles from their references to general
 instructions, which say nothing about a role (role-specific questions give it away by content), less what a reply
@@ -101,7 +101,7 @@ class StyleReply(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StyleFigures:
-    """How well the roles of some replies are told.
+    """Figures of how well the roles of some replies are told.
 
     Attributes:
         top1: Share that sound most like their role.
@@ -146,7 +146,7 @@ class LanguageStyle:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class StyleResult(Result):
-    """How far a system's replies sound like their roles.
+    """Figures of how far a system's replies sound like their roles.
 
     Attributes:
         settings: How the meter was made.
@@ -276,8 +276,8 @@ def measure_difference(rows: Sequence[Row], replies: Sequence[str]) -> Interval 
     voices = []
     for row, reply in zip(rows, replies, strict=True):
         if row.language == language and reply.strip():
-            said = replace(row, role="said", question=row.dialogue or row.question)
-            voices += [said, replace(said, role="system", references=(reply,))]
+            real = replace(row, role="said", question=row.dialogue or row.question)
+            voices += [real, replace(real, role="system", references=(reply,))]
     if len(voices) < 2 * LEAST_TURNS:
         return None
     styles = _measure_language(voices, {"": {}})

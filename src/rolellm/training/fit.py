@@ -23,6 +23,7 @@ from datasets import Dataset
 from peft import LoraConfig, PeftModel
 from torch.nn.utils.rnn import pad_sequence
 from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
+from transformers.trainer_utils import set_seed
 
 from rolellm.core.errors import RecipeError, hide_peft_warning
 from rolellm.core.interrupts import note_stop_requests
@@ -172,6 +173,8 @@ def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], sche
     config = model.config.get_text_config()
     routed = getattr(config, "output_router_logits", None)
     add_stop_token(model.generation_config, find_end_token(tokenizer))
+    # TRL before 1.16 draws an adapter's first weights before it sets the seed.
+    set_seed(training.seed)
     # Going on with a tuned adapter, TRL keeps a frozen copy of it for reference, named "ref".
     goes_on = isinstance(model, PeftModel)
     new_adapter = not goes_on and job.method.name != "full"

@@ -1,4 +1,4 @@
-"""How much raters agree beyond chance: the kappas of Cohen and Fleiss, Spearman's correlation.
+"""Agreement of raters beyond chance: the kappas of Cohen and Fleiss, Spearman's correlation.
 
 All but the last are one quantity, (agreement - chance) / (1 - chance), of an agreement from 0 to 1 for each item. Its
 interval is that of the mean agreement with chance held fixed, whose standard error is Cohen's (1960). By simulation
