@@ -316,7 +316,7 @@ class ParsedScript(ScriptReading):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScriptSummary(Result):
-    """What a script has of one role and of everybody else.
+    """Counts of a script that was read for one role.
 
     Attributes:
         out: The file that the turns were written to.

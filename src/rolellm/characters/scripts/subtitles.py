@@ -86,7 +86,7 @@ def _read_tag(line: ScriptLine) -> tuple[int, re.Match[str] | None]:
 
 
 def _read_speaker(tag: re.Match[str], names: set[str], is_called: Callable[[str], bool]) -> str | None:
-    """Whom a tag names; nobody in "Remember: nobody", ``[sighs]`` and ``(DOOR CREAKING)``."""
+    """Return whom a tag names; nobody in "Remember: nobody", ``[sighs]`` and ``(DOOR CREAKING)``."""
     name = strip_extensions(tag["voice"] or tag["label"] or tag["bracket"])
     if tag["voice"] or normalize_name(name) in names:
         return name
