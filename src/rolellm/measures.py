@@ -95,7 +95,8 @@ def plan_safety(
     from rolellm.playing.settings import PlaySettings
 
     own = {name: settings.pop(name) for name in SafetySettings.__dataclass_fields__ if name in settings}
-    chosen, play = read(SafetySettings, own), read(PlaySettings, settings)
+    chosen = read(SafetySettings, own)
+    play = read(PlaySettings, settings)
     if against is None:
         against = find_base(str(model))
     pair = pair_models(LLM.resolve(model), LLM.resolve(against))

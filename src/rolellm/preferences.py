@@ -197,7 +197,8 @@ def match_replies(
 
 def compare_replies(reply: str, other: str, language: Language) -> float:
     """The similarity of two replies' words, in Chinese characters, from 0 to 1."""
-    words, other_words = list_words(reply, language), list_words(other, language)
+    words = list_words(reply, language)
+    other_words = list_words(other, language)
     return float(Indel.normalized_similarity(words, other_words))
 
 
@@ -298,7 +299,8 @@ def _pair_swiped(
 ) -> Iterator[ReplyPair]:
     """Yield a pair for each reply that was swiped away."""
     prompt = tuple(map(asdict, player.prompt(turns).messages))
-    sheet, after = player.part.sheet, player.part.after
+    sheet = player.part.sheet
+    after = player.part.after
     reply = line["mes"]
     for swiped in dict.fromkeys(line["swipes"]):
         if isinstance(swiped, str) and swiped != reply:
@@ -400,7 +402,8 @@ class Preferences(Result):
         for source in dict.fromkeys([*self.before, *self.dropped]):
             pairs = [pair for pair in self.pairs if pair.source == source]
             dropped = self.dropped.get(source, {})
-            length, unbalanced = summarize_lengths(pairs), self.before.get(source)
+            length = summarize_lengths(pairs)
+            unbalanced = self.before.get(source)
             by_source[source] = {
                 "pairs": len(pairs),
                 "dropped": dict(dropped),
@@ -408,7 +411,9 @@ class Preferences(Result):
                 "length_unbalanced": unbalanced,
             }
         roles = {pair.role for pair in self.pairs}
-        names, instructions, held_out_roles = self.held_out.names, self.held_out.instructions, self.held_out.roles
+        names = self.held_out.names
+        instructions = self.held_out.instructions
+        held_out_roles = self.held_out.roles
         held_out = {"tests": list(names), "instructions": len(instructions), "roles": len(held_out_roles)}
         return {
             "pairs": len(self.pairs),
@@ -423,7 +428,8 @@ class Preferences(Result):
         summary = self.to_dict()
         rows = []
         for source, counts in summary["sources"].items():
-            before, after = _format_length(counts["length_unbalanced"]), _format_length(counts["length"])
+            before = _format_length(counts["length_unbalanced"])
+            after = _format_length(counts["length"])
             rows.append((source, counts["pairs"], format_counts(counts["dropped"]), before, after))
         after = _format_length(summary["length"])
         rows.append(("all", len(self.pairs), "", _format_length(None), after))
@@ -565,7 +571,9 @@ class Inputs:
         for source in map(Path, sources):
             if inputs.add(source):
                 continue
-            inside = sorted(source.iterdir()) if source.is_dir() else []
+            inside = []
+            if source.is_dir():
+                inside = sorted(source.iterdir())
             if not sum(inputs.add(path) for path in inside):
                 raise SettingsError(
                     f"{source}: nothing to prefer; give the folder of a judging run, a chat of SillyTavern (.jsonl), "

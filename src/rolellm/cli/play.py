@@ -165,11 +165,15 @@ def run_serve(
                 "the server does not say how long its context is; --set context=N has old turns left out",
                 err=True,
             )
-        near = ("localhost", "127.0.0.1", "[::1]") if is_near(host, this_machine=True) else ("*",)
+        near: tuple[str, ...] = ("*",)
+        if is_near(host, this_machine=True):
+            near = ("localhost", "127.0.0.1", "[::1]")
         if not key and "*" in near:
             say("anybody who reaches this machine can use the server; --key-env sets a key", err=True)
         model = model_options.model or ""
-        plain = Path(model).name if Path(model).is_dir() else model
+        plain = model
+        if Path(model).is_dir():
+            plain = Path(model).name
         app = server.build_application(
             players, plain=plain, key=key, hosts=near, origins=allow_origin or (), ignored=ignored
         )

@@ -120,7 +120,9 @@ def describe_intervals(cells: Iterable[tuple[str, Cell]]) -> str:
     for method, heads in heads_by_method.items():
         scope = "for new roles" if "by role" in method else "for these roles"
         columns = ", ".join(dict.fromkeys(heads))
-        clause = f"{method} ({columns})" if len(heads_by_method) > 1 else method
+        clause = method
+        if len(heads_by_method) > 1:
+            clause = f"{method} ({columns})"
         clauses.setdefault(scope, []).append(clause)
     texts = [f"{scope}: {', '.join(listed)}" for scope, listed in clauses.items()]
     return f"95 % intervals {'; '.join(texts)}" if texts else ""
@@ -169,7 +171,9 @@ class TableRow:
     def marked_name(self) -> str:
         """The last name with its marks."""
         name = self.names[-1]
-        return f"{name} ({', '.join(self.marks)})" if self.marks else name
+        if self.marks:
+            return f"{name} ({', '.join(self.marks)})"
+        return name
 
 
 class RenderedCell(NamedTuple):
@@ -212,7 +216,9 @@ class RenderedRow(NamedTuple):
     @property
     def kinds(self) -> list[str]:
         """The classes of the row in HTML."""
-        kinds = [f"band-{self.row.band}"] if self.row.band else []
+        kinds = []
+        if self.row.band:
+            kinds = [f"band-{self.row.band}"]
         if len(self.spans) > 1 and self.spans[0]:
             kinds.append("opens")
         elif len(self.spans) == 1 and self.closes:
@@ -282,7 +288,11 @@ class Table:
             for head, cell in zip(self.columns, row.cells, strict=True):
                 if isinstance(cell, Interval) and cell.n:
                     column_counts.setdefault(head, set()).add(cell.n)
-        return {head: counts.pop() for head, counts in column_counts.items() if len(counts) == 1}
+        shared = {}
+        for head, counts in column_counts.items():
+            if len(counts) == 1:
+                shared[head] = counts.pop()
+        return shared
 
     def column_format(self, column: str) -> Format:
         """Return how a column prints; a head that ends in % says so itself."""
@@ -294,7 +304,9 @@ class Table:
         counts = self.shared_counts()
         heads = [*self.heads]
         for head in self.columns:
-            count = f" (n = {counts[head]:,})" if head in counts else ""
+            count = ""
+            if head in counts:
+                count = f" (n = {counts[head]:,})"
             heads.append(f"{head}{count}")
         return heads
 
@@ -464,7 +476,8 @@ class Table:
             scores = [Interval(cell) if isinstance(cell, int | float) else cell for cell in cells]
             if any(isinstance(score, str) for score in scores):
                 heads.append(head)
-                columns.append([form.round(score.mean) if isinstance(score, Interval) else score for score in scores])
+                rounded = [form.round(score.mean) if isinstance(score, Interval) else score for score in scores]
+                columns.append(rounded)
                 continue
             for name in ("mean", "low", "high"):
                 values = [getattr(score, name, None) for score in scores]
@@ -529,7 +542,9 @@ def _render_cell(cell: Cell, form: Format, *, counted: bool) -> RenderedCell:
         return RenderedCell("words", f"{cell:,}")
     if not isinstance(cell, Interval):
         return RenderedCell("words", f"{cell:.2f}")
-    count = f"{cell.n:,}" if cell.n and not counted else ""
+    count = ""
+    if cell.n and not counted:
+        count = f"{cell.n:,}"
     text = format_number(cell.mean * form.scale, form.digits)
     return RenderedCell("score", text, cell.format_ends(form.digits, form.scale), count)
 
@@ -552,7 +567,9 @@ def _markdown_cell(cell: RenderedCell) -> str:
         return escape_markdown(cell.text)
     count = f"n = {cell.n}" if cell.n else ""
     details = ", ".join(filter(None, (cell.interval, count)))
-    return f"{cell.text} ({details})" if details else cell.text
+    if details:
+        return f"{cell.text} ({details})"
+    return cell.text
 
 
 def _make_inert(value: Any) -> Any:
@@ -565,7 +582,9 @@ def _escape_csv(value: Any) -> Any:
     """Put an apostrophe in front of what a spreadsheet would run."""
     if not isinstance(value, str):
         return value
-    return f"'{value}" if value.startswith(_FORMULA) else value
+    if value.startswith(_FORMULA):
+        return f"'{value}"
+    return value
 
 
 def _escape_latex(value: Any) -> str:

@@ -184,7 +184,8 @@ class OwnRows(Generic[Item]):
                 count += 1
                 yield item
         if count == 0 and self.skipped:
-            raise DataError(f"{self.name}: all {len(self.skipped):,} rows are bad, the first: {self.skipped[0]}")
+            first = self.skipped[0]
+            raise DataError(f"{self.name}: all {len(self.skipped):,} rows are bad, the first: {first}")
         if count == 0:
             raise DataError(f"{self.name} has no rows")
 
@@ -392,7 +393,8 @@ def _make_dialogue(row: Mapping[str, Any], turns: list[Turn], first: int) -> Dia
     role = row.get("role")
     if not isinstance(role, str):
         role = None
-    return Dialogue(str(row["id"]), tuple(turns), tuple(replies), role, read_options(row))
+    options = read_options(row)
+    return Dialogue(str(row["id"]), tuple(turns), tuple(replies), role, options)
 
 
 def read_options(row: Mapping[str, Any]) -> dict[str, Any]:
@@ -467,7 +469,9 @@ def _join_parts(content: Any) -> Any:
 def read_objects(name: str, value: Any) -> list[dict[str, Any]]:
     """Read a list of objects, or one written as JSON."""
     try:
-        objects = json.loads(value) if isinstance(value, str) else value
+        objects = value
+        if isinstance(value, str):
+            objects = json.loads(value)
     except ValueError:
         objects = None
     if not isinstance(objects, list) or not all(isinstance(item, dict) for item in objects):

@@ -78,10 +78,11 @@ class DemoResult(Result):
 
     def remarks(self) -> tuple[str, ...]:
         """Return the findings, and where everything is."""
+        seconds = sum(self.seconds.values())
         return (
             *self.findings,
             f"A data set of two roles made from scripts: {self.made['release']}",
-            f"Answers, scores and models: {self.out} ({sum(self.seconds.values()):.0f} s in all)",
+            f"Answers, scores and models: {self.out} ({seconds:.0f} s in all)",
             "The tuned model is tiny: it has learned to sound like its roles, and makes little sense. For a role worth "
             "talking to, take a model of your own.",
         )
@@ -145,9 +146,11 @@ def _run(folder: Path, clock: Clock) -> DemoResult:
     words = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
     judged = judge(answers, config=CONFIG, split=SPLIT, llm=words, out=folder / _JUDGED)
     clock.start("report", "Writing the report")
-    content = _build_page(folder, {"recipe": recipe.to_dict(), "recipe_hash": recipe.hash}, construction)
+    training = {"recipe": recipe.to_dict(), "recipe_hash": recipe.hash}
+    content = _build_page(folder, training, construction)
     page = write_page(folder / "report.html", content)
-    result = DemoResult(folder, page, tuple(content.sentences), construction, reports, judged, clock.stop())
+    findings = tuple(content.sentences)
+    result = DemoResult(folder, page, findings, construction, reports, judged, clock.stop())
     write_json(folder / _SUMMARY, result.to_dict())
     return result
 

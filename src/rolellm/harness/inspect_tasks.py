@@ -71,11 +71,13 @@ def rolebench(config: str = "instruction-generalization-eng", split: str = "test
         messages = [ChatMessageSystem(content=system["content"]), ChatMessageUser(content=question["content"])]
         references = list(row.references)
         samples.append(Sample(input=messages, target=references, id=row.id, metadata=columns))
+    dataset = MemoryDataset(samples, name=f"rolebench/{config}/{split}")
+    # As `rolellm generate`.
+    decoding = GenerateConfig(temperature=0.0, max_tokens=200)
     return Task(
-        dataset=MemoryDataset(samples, name=f"rolebench/{config}/{split}"),
+        dataset=dataset,
         solver=generate(),
         scorer=score_reply(),
-        # As `rolellm generate`.
-        config=GenerateConfig(temperature=0.0, max_tokens=200),
+        config=decoding,
         metadata={"protocol": "rouge-score"},
     )

@@ -58,8 +58,9 @@ def prompt(columns: Mapping[str, Any], task: str) -> Doc:
 
 
 def _make_task(config: str) -> LightevalTaskConfig:
+    task_name = config.replace("-", "_")
     return LightevalTaskConfig(
-        name=f"rolebench_{config.replace('-', '_')}",
+        name=f"rolebench_{task_name}",
         prompt_function=prompt,
         hf_repo="rolebench",
         hf_subset=config,

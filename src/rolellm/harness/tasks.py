@@ -66,7 +66,9 @@ def score_doc(doc: Mapping[str, Any], results: Sequence[str]) -> dict[str, Any]:
 
 def compute_mean(values: Sequence[float]) -> float:
     """Return the mean that ``rolellm score`` reports, to the last bit; not a number where there is no value."""
-    return math.fsum(values) / len(values) if values else math.nan
+    if values:
+        return math.fsum(values) / len(values)
+    return math.nan
 
 
 def average_metrics(row_metrics: Iterable[Mapping[str, float]]) -> float:

@@ -129,13 +129,14 @@ class EvalResult(Result):
         metrics = {name: report.to_dict()["metrics"] for name, report in self.reports.items()}
         style = {name: result.to_dict() for name, result in self.style.items()}
         own = {name: figures.to_dict() for name, figures in self.own.items()}
+        judged = self.judged and self.judged.to_dict()
         return {
             "out": str(self.out),
             "report": str(self.page),
             "findings": list(self.findings),
             "metrics": metrics,
             "style": style,
-            "judged": self.judged and self.judged.to_dict(),
+            "judged": judged,
             "data": self.data,
             "own": own,
         }
@@ -232,7 +233,9 @@ def evaluate(
     chosen = read(EvalSettings, options)
     systems = name_systems(models)
     with use_working_folder("eval", out) as folder, lock_folder(folder), name_call(folder):
-        own = None if data is None else OwnData(data, columns or {}, skip_bad)
+        own = None
+        if data is not None:
+            own = OwnData(data, columns or {}, skip_bad)
         return _evaluate(folder, systems, judge, chosen, own)
 
 
@@ -271,7 +274,9 @@ def _evaluate(
     from rolellm.reporting.findings import describe_styles
     from rolellm.reporting.settings import ReportOptions
 
-    judge_llm = None if judge is None else LLM.of(judge, {"words": make_words_judge})
+    judge_llm = None
+    if judge is not None:
+        judge_llm = LLM.of(judge, {"words": make_words_judge})
     models = _check_models(systems, chosen)
     if own is None:
         own, chosen = _choose_data(chosen, systems)

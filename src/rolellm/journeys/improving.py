@@ -240,13 +240,16 @@ def _measure(folder: Path, run: Path, judge: Any, chosen: ImproveSettings, recip
         *evidence.describe_pairs(),
         *describe_styles(measured.style),
     )
-    answer = replace(evidence.answer(), failure=measured.content.answers[0].failure)
-    name, trainer = run.resolve().name, recipe.training.trainer.upper()
+    failure = measured.content.answers[0].failure
+    answer = replace(evidence.answer(), failure=failure)
+    warnings = list(describe_hacking(evidence.tests, trained))
+    name = run.resolve().name
+    trainer = recipe.training.trainer.upper()
     content = replace(
         measured.content,
         title=f"{name}, trained further by {trainer}",
         summary="The adapter after and before, on rows held out from both.",
-        warnings=list(describe_hacking(evidence.tests, trained)),
+        warnings=warnings,
         answers=[answer],
         findings=findings,
         recipe=recipe.to_dict(),
@@ -284,7 +287,8 @@ def describe_hacking(tests: Sequence[PairTest], trained: set[str]) -> Iterator[s
     gains = [test.ends for test in tests if test.measure in trained and test.sign > 0]
     losses = [test.ends for test in tests if test.sign * _find_direction(test.measure) < 0]
     if gains and losses:
-        rises, falls = "; ".join(gains), "; ".join(losses)
+        rises = "; ".join(gains)
+        falls = "; ".join(losses)
         yield f"Hacked: on held-out rows, trained rewards rise ({rises}) and others fall ({falls})."
 
 

@@ -133,22 +133,27 @@ class MakeResult(Result):
     @property
     def adapter(self) -> Path | None:
         """The tuned adapter's folder."""
-        return None if self.page is None else self.folder / "adapter"
+        if self.page is None:
+            return None
+        return self.folder / "adapter"
 
     @property
     def data(self) -> Path | None:
         """The data set's folder, for ``load_rolebench(data_dir=…)``."""
-        return self.folder / "data" if "data" in self.stages else None
+        if "data" in self.stages:
+            return self.folder / "data"
+        return None
 
     def to_dict(self) -> dict[str, Any]:
         """Return one JSON object; ``make.json`` has it, too."""
+        report = None if self.page is None else str(self.page)
         return {
             "out": str(self.folder),
             "role": self.role,
             "stages": dict(self.stages),
             "findings": list(self.findings),
             "following": list(self.continues_with),
-            "report": None if self.page is None else str(self.page),
+            "report": report,
         }
 
     def tables(self) -> tuple[Table]:
@@ -180,7 +185,8 @@ class MakeEstimate(Result):
         for stage, estimate in self.stages.items():
             expected = estimate.expected
             tokens = expected.tokens
-            rows.append((stage, expected.calls, tokens.prompt, tokens.completion, format_dollars(expected.cost)))
+            cost = format_dollars(expected.cost)
+            rows.append((stage, expected.calls, tokens.prompt, tokens.completion, cost))
         heads = ("stage", "calls", "prompt tokens", "reply tokens", "US dollars")
         return (Table.from_rows(f"To make {self.role}; no model was asked", heads, rows),)
 
@@ -274,7 +280,9 @@ class _Journey:
         changed = {name: value for name, value in options.items() if value not in (None, ())}
         source_name = str(file) if earlier else ""
         chosen = read(MakeSettings, earlier | changed, source_name)
-        llm_file = llm if isinstance(llm, str | Path) else None
+        llm_file = None
+        if isinstance(llm, str | Path):
+            llm_file = llm
         if llm is None and chosen.base is not None:
             llm = {"endpoints": [{"backend": "local", "model": chosen.base}]}
         model = None
@@ -373,7 +381,9 @@ class _Journey:
         """Read the source, unless the folder holds what was read of it before; what a person changed there is kept."""
         chosen = self.chosen
         folder = self.folder
-        content = hash_file(self.source) if self.source.is_file() else "a folder"
+        content = "a folder"
+        if self.source.is_file():
+            content = hash_file(self.source)
         key = hash_json([content, chosen.role, list(chosen.alias)])
         earlier = None
         if (folder / PROFILE).is_file():
@@ -420,7 +430,9 @@ class _Journey:
             return None
         names = clean_names(role, self.chosen.alias)
         reading = read_script(self.source, names)
-        return Attribute(reading, names) if reading.format == "novel" else None
+        if reading.format == "novel":
+            return Attribute(reading, names)
+        return None
 
     def _plan_questions(self, character: Profile) -> Instruct:
         count = self.chosen.questions or size_questions(character)

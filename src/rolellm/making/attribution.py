@@ -76,7 +76,8 @@ def split_passages(reading: ScriptReading, counter: TokenCounter) -> list[Passag
         reading: The novel.
         counter: Counts tokens.
     """
-    turns, language = reading.found, reading.hints.language
+    turns = reading.found
+    language = reading.hints.language
     excerpts = [_shorten(turn.content, language) for turn in turns]
     paragraphs = _group_paragraphs(reading, excerpts, counter)
     passages: list[Passage] = []
@@ -86,13 +87,16 @@ def split_passages(reading: ScriptReading, counter: TokenCounter) -> list[Passag
     for paragraph in [*paragraphs, []]:
         is_new_scene = False
         if window and paragraph:
-            last_turn, next_turn = turns[window[-1][-1]], turns[paragraph[0]]
+            last_turn = turns[window[-1][-1]]
+            next_turn = turns[paragraph[0]]
             is_new_scene = last_turn.scene != next_turn.scene
         if window and (not paragraph or is_new_scene or count >= _MOST_ASKED or size > _TOKENS):
             if count:
                 passages.append(_make_passage(context, window, turns, excerpts, language))
             context = [] if is_new_scene else window[-_CONTEXT:]
-            window, size, count = [], 0, 0
+            window = []
+            size = 0
+            count = 0
         window.append(paragraph)
         size += sum(counter.count(excerpts[index]) for index in paragraph)
         count += sum(turns[index].kind == "speech" for index in paragraph)
@@ -103,7 +107,8 @@ def _group_paragraphs(reading: ScriptReading, excerpts: Sequence[str], counter: 
     """Group the turns of a novel by paragraph; a paragraph may be a whole book, so a long one is cut."""
     starts = [paragraph.start for paragraph in read_paragraphs(reading.source.text)]
     groups: list[list[int]] = []
-    last, size = -1, 0
+    last = -1
+    size = 0
     for index, turn in enumerate(reading.found):
         number = bisect_right(starts, turn.start)
         if number != last or size > _TOKENS:
@@ -177,7 +182,8 @@ def request_speakers(passage: Passage, language: Language, number: int) -> Reque
     rules = load_template(language, "attribution_rules").text
     task = _render_task(language, passage.text, count)
     name = {"type": ["string", "null"]}
-    schema = make_object_schema("speakers", **{str(number): name for number in range(1, count + 1)})
+    names = {str(number): name for number in range(1, count + 1)}
+    schema = make_object_schema("speakers", **names)
     repair = load_template(language, "repair").text
     messages = (system(rules), user(example), assistant(answer), user(task))
     return Request(messages, _SAMPLING, schema=schema, tag=f"attribution/{number}", repair=repair)
@@ -190,7 +196,9 @@ def accept_speakers(request: Request, reply: Reply) -> dict[int, str | None]:
         UnacceptableError: For a reply without JSON, or without any of the numbers.
     """
     value = parse_json(reply.text)
-    numbers = request.schema.schema["properties"] if request.schema else {}
+    numbers = {}
+    if request.schema:
+        numbers = request.schema.schema["properties"]
     speakers_by_label = {label.strip("[] "): speaker for label, speaker in value.items()}
     speakers_by_number: dict[int, str | None] = {}
     for number in numbers:
@@ -211,7 +219,9 @@ def _find_name(passage: str, name: str) -> str | None:
     if not HAN.search(stripped):
         pattern = rf"(?<!\w){pattern}(?!\w)"
     match = re.search(pattern, passage, re.IGNORECASE)
-    return re.sub("^The ", "the ", match[0]) if match else None
+    if match:
+        return re.sub("^The ", "the ", match[0])
+    return None
 
 
 def apply_speakers(

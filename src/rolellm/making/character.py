@@ -121,10 +121,11 @@ class Character(Profile, Result):
             ):
                 parsed = run_step(Attribute(reading, role_names), load_llm(llm), folder).result.script
         names = [name for name, count in parsed.own.items() if count]
-        sheet = start_sheet(
-            parsed.turns, role, language=parsed.language, aliases=[*aliases, *names], script=Path(path).stem
-        )
-        return cls._wrap_profile(sheet, None, made={"source": {"file": Path(path).name, "sha256": hash_file(path)}})
+        other_names = [*aliases, *names]
+        title = Path(path).stem
+        sheet = start_sheet(parsed.turns, role, language=parsed.language, aliases=other_names, script=title)
+        source = {"file": Path(path).name, "sha256": hash_file(path)}
+        return cls._wrap_profile(sheet, None, made={"source": source})
 
     @classmethod
     @suggest_keywords()
@@ -155,7 +156,9 @@ class Character(Profile, Result):
             DataError: When there is no ``profile.json``, or it cannot be read.
         """
         sheet, home = open_character(folder)
-        return cls.from_card(folder) if home is None else cls._wrap_profile(sheet, home)
+        if home is None:
+            return cls.from_card(folder)
+        return cls._wrap_profile(sheet, home)
 
     @classmethod
     def _wrap_profile(cls, sheet: Profile, folder: Path | None, **changed: Any) -> Character:
@@ -175,7 +178,8 @@ class Character(Profile, Result):
         Raises:
             RoleLLMError: See `rolellm.making.profile.build.build_folder`.
         """
-        chosen, folder = make_settings(BuildSettings, settings), self._ensure_folder()
+        chosen = make_settings(BuildSettings, settings)
+        folder = self._ensure_folder()
         with self._attach_resume_call("build(llm)"):
             step = BuildProfile(self, chosen, folder)
             run = build_folder(step, llm and load_llm(llm), card=folder, overwrite=overwrite)
@@ -194,7 +198,8 @@ class Character(Profile, Result):
         Raises:
             RoleLLMError: See `rolellm.making.instruct.context_instruct`.
         """
-        chosen, folder = make_settings(InstructSettings, settings), self._ensure_folder()
+        chosen = make_settings(InstructSettings, settings)
+        folder = self._ensure_folder()
         with self._attach_resume_call("instruct(llm)"):
             run = run_step(Instruct(self, chosen), load_llm(llm), out or folder / "instruct")
         _warn(run.result.shortfall)
@@ -218,11 +223,13 @@ class Character(Profile, Result):
             DataError: For instructions that cannot be read.
             RoleLLMError: See `rolellm.making.respond.respond`.
         """
-        chosen, folder = make_settings(RespondSettings, settings), self._ensure_folder()
+        chosen = make_settings(RespondSettings, settings)
+        folder = self._ensure_folder()
         instruction_set = read_instructions(instructions, self, limit)
         _warn(describe_language_mismatch(self, instruction_set.asked))
         with self._attach_resume_call("respond(llm, instructions)"):
-            run = run_step(Respond(self, instruction_set, chosen), load_llm(llm), out or folder / "respond")
+            step = Respond(self, instruction_set, chosen)
+            run = run_step(step, load_llm(llm), out or folder / "respond")
         if run.failed:
             _warn(f"{run.failed:,} replies are missing; {run.folder / FAILED} says why")
         return self
@@ -246,7 +253,8 @@ class Character(Profile, Result):
         config = get_config(INSTRUCTION_CONFIGS[self.language])
         features = Features.from_arrow_schema(get_schema(config))
         splits = DatasetDict()
-        material, split_rule = gather(self._ensure_folder()), make_settings(SplitRule, rule)
+        material = gather(self._ensure_folder())
+        split_rule = make_settings(SplitRule, rule)
         with tempfile.TemporaryDirectory(prefix="rolellm-") as scratch:
             written = write_release([material], Path(scratch) / "release", split_rule)
             release = Release(written.out)
@@ -285,7 +293,8 @@ class Character(Profile, Result):
         Raises:
             SettingsError: When the folder is not empty and may not be replaced, or cannot be written.
         """
-        target, home = Path(folder), self._ensure_folder()
+        target = Path(folder)
+        home = self._ensure_folder()
         if target.exists() and target.samefile(home):
             return self
         check_free(target, overwrite)
@@ -315,16 +324,19 @@ class Character(Profile, Result):
     def __repr__(self) -> str:
         stages = self.to_dict()["stages"]
         done = ", ".join(name for name, state in stages.items() if state) or "no stage yet"
-        where = "not in a folder yet" if self.folder is None else repr(str(self.folder))
+        where = "not in a folder yet"
+        if self.folder is not None:
+            where = repr(str(self.folder))
         return f"<Character {self.role!r}: {len(self.turns):,} turns; {done}; {where}>"
 
     def tables(self) -> tuple[Table]:
         """Build the table of the character's parts and stages."""
         overview = self.to_dict()
         aliases = ", ".join(self.aliases) or "–"
+        script = label(self.script or "–", _WIDTH)
         rows: list[tuple[str, str | int]] = [
             ("language", self.language),
-            ("script", label(self.script or "–", _WIDTH)),
+            ("script", script),
             ("also called", label(aliases, _WIDTH)),
         ]
         rows += [(name.replace("_", " "), count) for name, count in overview["counts"].items()]
@@ -397,7 +409,8 @@ class BuiltCharacter(Result):
             next_line: The command line that goes on.
         """
         folder = run.folder.parent
-        spent, notes = run.manifest["spent"], tuple(run.summary["notes"])
+        spent = run.manifest["spent"]
+        notes = tuple(run.summary["notes"])
         return cls(folder, Character.load(folder), spent, notes, run.asked, run.failed, next_line)
 
     def to_dict(self) -> dict[str, Any]:
@@ -412,7 +425,8 @@ class BuiltCharacter(Result):
         """Return what was built, and what it took."""
         remarks = self.character.remarks()
         if self.asked:
-            calls, from_journal = self.spent["calls"], self.spent["from_journal"]
+            calls = self.spent["calls"]
+            from_journal = self.spent["from_journal"]
             remarks.append(f"{calls:,} calls, {from_journal:,} requests from the journal.")
         return remarks
 

@@ -128,7 +128,8 @@ def gather(folder: str | Path) -> RoleData:
 
 def _find_files(root: Path, prefix: str, name: str) -> list[Path]:
     """Find the file of each run of a kind."""
-    files = [*root.glob(f"{prefix}*/{name}"), *root.glob(f"{prefix}*/{MANIFEST}")]
+    files = [*root.glob(f"{prefix}*/{name}")]
+    files += root.glob(f"{prefix}*/{MANIFEST}")
     runs = sorted({path.parent for path in files})
     for run in runs:
         if not (run / name).is_file():
@@ -152,9 +153,11 @@ def select_held_out_roles(rule: SplitRule, roles: Collection[str]) -> frozenset[
     """
     named = {find_name(name, roles) or name for name in rule.held_out}
     if named and not named < {*roles}:
+        names = ", ".join(sorted(named))
+        candidates = ", ".join(sorted(roles)) or "none"
         raise SettingsError(
-            f"cannot hold out {', '.join(sorted(named))}; hold out some, but not all, of the English roles, which "
-            f"alone can be held out: {', '.join(sorted(roles)) or 'none'}"
+            f"cannot hold out {names}; hold out some, but not all, of the English roles, which alone can be held out: "
+            f"{candidates}"
         )
     return frozenset(named or _draw_names(rule.seed, "role", sorted(roles), _ROLE_SHARE))
 
@@ -293,7 +296,8 @@ class _Draft:
     """A release on its way to disk."""
 
     def __init__(self, root: Path, rule: SplitRule) -> None:
-        self.root, self.rule = root, rule
+        self.root = root
+        self.rule = rule
         self.configs: list[str] = []
         self.rows: dict[str, int] = {}
         self.held_out: list[str] = []
@@ -344,6 +348,7 @@ class _Draft:
             }
             described.append({**entry, **role.receipt})
         files = sorted(path for path in self.root.rglob("*") if path.is_file())
+        hashes = {path.relative_to(self.root).as_posix(): hash_file(path) for path in files}
         manifest = {
             "kind": KIND,
             "version": __version__,
@@ -351,7 +356,7 @@ class _Draft:
             "held_out_roles": self.held_out,
             "configs": self.configs,
             "rows": self.rows,
-            "sha256": {path.relative_to(self.root).as_posix(): hash_file(path) for path in files},
+            "sha256": hashes,
             "roles": described,
             "notes": self.gaps,
         }
@@ -394,15 +399,14 @@ class _Draft:
         for role in roles:
             rows = []
             for index, pair in enumerate(role.questions):
-                rows.append(
-                    {
-                        "id": index,
-                        "instruction": pair.question,
-                        "metrics": pair.confidence,
-                        "answer": pair.answer,
-                        "type": pair.type,
-                    }
-                )
+                row = {
+                    "id": index,
+                    "instruction": pair.question,
+                    "metrics": pair.confidence,
+                    "answer": pair.answer,
+                    "type": pair.type,
+                }
+                rows.append(row)
             if rows:
                 self._write(f"{folder}/role-specific-{make_safe_name(role.role)}.jsonl", rows)
 

@@ -79,7 +79,8 @@ def read_instructions(instructions: Any, character: Profile, limit: int | None =
     path = None
     if not isinstance(instructions, str | Path):
         listed = [{"instruction": item} if isinstance(item, str) else _make_plain(item) for item in instructions]
-        rows, source = enumerate(listed, start=1), {"file": None, "sha256": hash_json(listed)}
+        rows = enumerate(listed, start=1)
+        source = {"file": None, "sha256": hash_json(listed)}
     else:
         path = Path(instructions)
         if path == Path(SAMPLE) and not path.exists():
@@ -89,13 +90,16 @@ def read_instructions(instructions: Any, character: Profile, limit: int | None =
                 f"no such file; `{SAMPLE}` takes the embedded ones, and Python takes a list of texts or a Dataset, too",
                 path=path,
             )
-        rows, source = read_rows(path), {"file": path.name, "sha256": hash_file(path)}
+        rows = read_rows(path)
+        source = {"file": path.name, "sha256": hash_file(path)}
     questions: list[Instruction] = []
     for number, row in rows:
         try:
             questions.append(_read_row(row, character.role))
         except DataError as error:
-            text = error.problem if path else f"instruction {number}: {error.problem}"
+            text = error.problem
+            if not path:
+                text = f"instruction {number}: {error.problem}"
             raise DataError(text, path=path, line=number) from None
     if not questions:
         raise DataError("no instructions; give a list of texts, or rows with a text `instruction`")
@@ -159,7 +163,8 @@ def _make_plain(row: Mapping[str, Any]) -> dict[str, Any]:
 def describe_language_mismatch(character: Profile, instructions: Iterable[Instruction]) -> str | None:
     """Warn of instructions that are not in the role's language; ``None`` if there are none."""
     counts = Counter(detect_language(item.question) for item in instructions)
-    native, foreign = "English", "Chinese"
+    native = "English"
+    foreign = "Chinese"
     if character.language == "zh":
         native, foreign = foreign, native
     mismatches = counts.total() - counts[character.language]
@@ -249,7 +254,8 @@ class Respond(Step[RespondResult]):
 
     def plan(self, llm: LLM) -> Plan[RespondResult]:
         """Ask each instruction several times over; a prompt's requests follow each other, for the server's cache."""
-        role, count = self.character.role, self.settings.replies
+        role = self.character.role
+        count = self.settings.replies
         build_prompt = RolePrompts(self.character, self.settings, llm.counter)
         prompts = [build_prompt(item.question) for item in self.instructions.asked]
         requests = []
@@ -270,16 +276,18 @@ class Respond(Step[RespondResult]):
         """Make a row: the last reply is held out as the baseline; those that failed are left out."""
         texts = [outcome.value if isinstance(outcome, Answer) else None for outcome in outcomes]
         *references, baseline = texts
+        generated = [text for text in references if text is not None]
+        receipt = _make_receipt(prompt, outcomes)
         return {
             "role": self.character.role,
             "question": instruction.question,
-            "generated": [text for text in references if text is not None],
+            "generated": generated,
             "rolegpt": baseline,
             "target": instruction.target,
             "strategy": self.settings.strategy,
             "missing": texts.count(None),
             "fields": dict(instruction.fields),
-            "receipt": _make_receipt(prompt, outcomes),
+            "receipt": receipt,
         }
 
     def records(self, result: RespondResult) -> Records:
@@ -310,9 +318,11 @@ def _make_receipt(prompt: RolePrompt, outcomes: Sequence[Outcome[str]]) -> dict[
         else:
             reply |= {"failed": outcome.kind, "reason": outcome.reason}
         replies.append(reply)
+    prompt_hash = outcomes[0].request.prompt_hash
+    note_indices = [note.place for note in prompt.notes]
     return {
-        "prompt_hash": outcomes[0].request.prompt_hash,
+        "prompt_hash": prompt_hash,
         "demonstrations": list(prompt.demonstrations),
-        "lore": [note.place for note in prompt.notes],
+        "lore": note_indices,
         "replies": replies,
     }

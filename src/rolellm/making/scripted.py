@@ -89,7 +89,9 @@ def _make_pairs(request: Request, prompt: str, language: Language) -> str:
     forms = list(zip(phrases["questions"].splitlines(), phrases["answers"].splitlines(), strict=True))
     answers: dict[str, str] = {}
     for line in material.splitlines():
-        spoken = _COLON.split(line, maxsplit=1)[-1] if match else line
+        spoken = line
+        if match:
+            spoken = _COLON.split(line, maxsplit=1)[-1]
         for sentence in _split_sentences(spoken):
             for word in extract_content_words(sentence, language):
                 for form, reply in forms:
@@ -110,9 +112,11 @@ def _make_pairs(request: Request, prompt: str, language: Language) -> str:
 
 def _make_pair(question: str, answer: str, language: Language) -> dict[str, Any]:
     """Make a pair; every twelfth has something wrong with it, so that each filter has something to do."""
-    phrases, level = _load_sayings(language), WORDS[language]
+    phrases = _load_sayings(language)
+    level = WORDS[language]
     number = _hash_to_number(question)
-    complete, factual = level["high"], level["medium" if number % 5 == 1 else "high"]
+    complete = level["high"]
+    factual = level["medium" if number % 5 == 1 else "high"]
     match number % 60:
         case 0:
             complete = level["low"]
@@ -153,7 +157,8 @@ def _describe_in_third_person(_: Request, prompt: str, language: Language) -> st
 
 def _convert_to_second_person(_: Request, prompt: str, language: Language) -> str:
     match = _MATERIAL.search(prompt)
-    text, phrases = match[1] if match else "", _load_sayings(language)
+    text = match[1] if match else ""
+    phrases = _load_sayings(language)
     text = text.replace(phrases["third"], phrases["second"])
     return text.replace(phrases["they_say"], phrases["you_say"])
 

@@ -27,7 +27,8 @@ def make_settings(cls: type[_Settings], values: Mapping[str, Any]) -> _Settings:
     Raises:
         SettingsError: For an unknown name (with the nearest known one), and for a value that does not fit.
     """
-    remaining, sections = dict(values), {}
+    remaining = dict(values)
+    sections = {}
     for name, hint in get_type_hints(cls).items():
         if dataclasses.is_dataclass(hint) and name not in values:
             keys = {item.name for item in dataclasses.fields(hint)} & remaining.keys()

@@ -122,7 +122,11 @@ def plan_batches(
             shared[index] = length
             rank[index] = number
     batches = []
-    order = sorted(range(len(rows)), key=lambda index: (limits[index], rank[index], -lengths[index], index))
+
+    def rank_row(index: int) -> tuple[int, int, int, int]:
+        return limits[index], rank[index], -lengths[index], index
+
+    order = sorted(range(len(rows)), key=rank_row)
     for limit, members in groupby(order, key=limits.__getitem__):
         batch: list[int] = []
         for index in members:
@@ -312,7 +316,9 @@ def generate(
     Warns:
         RoleLLMWarning: When the model was trained on rows.
     """
-    name = "" if model is None else str(getattr(model, "model_dir", model))
+    name = ""
+    if model is not None:
+        name = str(getattr(model, "model_dir", model))
     settings = read(GenerateSettings, {**get_provenance(dataset), **decoding, "model": name})
     if dataset is None:
         settings, dataset = load_asked_rows(settings)
@@ -330,7 +336,8 @@ def load_asked_rows(settings: GenerateSettings) -> tuple[GenerateSettings, Any]:
     from rolellm.data.rolebench import dataset_fingerprint, load_rolebench
     from rolellm.data.rolebench.source import resolve_config
 
-    config, split = resolve_config(settings.config, settings.data_dir), settings.split or "test"
+    config = resolve_config(settings.config, settings.data_dir)
+    split = settings.split or "test"
     fingerprint = dataset_fingerprint(config, settings.data_dir)
     completed = replace(settings, config=config, split=split, dataset_fingerprint=fingerprint)
     return completed, load_rolebench(config, split, data_dir=settings.data_dir)
@@ -403,7 +410,9 @@ class GenerateResult(Result):
 
     def remarks(self) -> Sequence[str]:
         """Say how many predictions there are, and how they ended."""
-        speed = f" ({self.tokens_per_second:,.0f} tokens/s)" if self.tokens_per_second else ""
+        speed = ""
+        if self.tokens_per_second:
+            speed = f" ({self.tokens_per_second:,.0f} tokens/s)"
         counts = f"{self.rows} predictions in {self.out}, {self.generated} of them new{speed}"
         ends = f"{self.stop} complete, {self.length} truncated at the token limit, {self.empty} empty"
         return (f"{counts}: {ends}.",)
@@ -493,9 +502,10 @@ def _generate_locally(
         prompts = [array("i", encode(ask(row))) for row in track_progress(rows, "reading prompts", "rows")]
         _check_vocabulary(model, rows, prompts)
         groups = group_prompts(prompts)
+        lengths = [len(prompt) for prompt in prompts]
         plan = plan_batches(
             rows,
-            [len(prompt) for prompt in prompts],
+            lengths,
             model.context,
             max_new_tokens=settings.max_new_tokens,
             batch_size=settings.batch_size,
@@ -531,7 +541,9 @@ def _generate_locally(
     generated = len(rows) - len(done)
     result = _summarize(out, finished.values(), generated, tokens, seconds, settings)
     capped = sum(len(indices) for indices, limit in plan if limit < settings.max_new_tokens)
-    contaminated = None if contamination is None else contamination.to_dict()["contaminated"]
+    contaminated = None
+    if contamination is not None:
+        contaminated = contamination.to_dict()["contaminated"]
     return replace(result, capped=capped, contaminated=contaminated)
 
 
@@ -576,8 +588,9 @@ def _build_line(row: Row, text: str, finish: str, prompt_tokens: int, new_tokens
 def _build_meta(settings: GenerateSettings, prompted: dict[str, Any], out: Path) -> dict[str, Any]:
     """Build the part of the sidecar that every kind of model shares."""
     sources = {name: getattr(settings, name) for name in ("adapter", "config", "split", "dataset_fingerprint")}
+    data_dir = settings.data_dir and os.path.relpath(settings.data_dir, out.parent)
     return sources | {
-        "data_dir": settings.data_dir and os.path.relpath(settings.data_dir, out.parent),
+        "data_dir": data_dir,
         "contamination": None,
         "base": None,
         "parameters": None,
@@ -599,7 +612,8 @@ def _build_local_meta(
 ) -> dict[str, Any]:
     contaminated = None if contamination is None else contamination.to_sidecar()
     versions = {"rolellm": __version__, "torch": version("torch"), "transformers": version("transformers")}
-    return _build_meta(settings, prompted, out) | {
+    meta = _build_meta(settings, prompted, out)
+    return meta | {
         "model": settings.model,
         **model.hashes,
         "contamination": contaminated,

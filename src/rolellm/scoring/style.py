@@ -141,7 +141,9 @@ class LanguageStyle:
     def parts(self) -> dict[str, StyleFigures]:
         """The meter and the replies by what tables call them."""
         parts = {"references": self.meter}
-        return parts if self.replies is None else {**parts, "replies": self.replies}
+        if self.replies is None:
+            return parts
+        return {**parts, "replies": self.replies}
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -281,7 +283,9 @@ def measure_difference(rows: Sequence[Row], replies: Sequence[str]) -> Interval 
     if len(voices) < 2 * LEAST_TURNS:
         return None
     styles = _measure_language(voices, {"": {}})
-    return None if styles is None else styles[""].meter.same_instruction
+    if styles is None:
+        return None
+    return styles[""].meter.same_instruction
 
 
 def measure_file_style(
@@ -472,7 +476,8 @@ def _compute_margins(groups: Sequence[Sequence[StyleReply]], roles: Sequence[str
     for part in track_progress(np.unique(parts), "style meter"):
         is_judged = parts == part
         is_training = is_reference & ~is_judged
-        learned, judged = [], []
+        learned = []
+        judged = []
         for view in counts:
             learned_view, judged_view = _weigh_counts(view[is_training], view[is_judged])
             learned.append(learned_view)
@@ -535,11 +540,14 @@ def _compute_figures(
             by_role[role] = _estimate_share(rank[indices] == 0, role_replies)
             counts = Counter(roles[rival] for rival in likeliest[indices])
             confusion[role] = dict(counts.most_common())
+    top1 = _estimate_share(rank == 0, replies)
+    top5 = _estimate_share(rank < 5, replies)
+    same_instruction = _estimate_share(wins, replies=win_replies)
     return StyleFigures(
-        top1=_estimate_share(rank == 0, replies),
-        top5=_estimate_share(rank < 5, replies),
+        top1=top1,
+        top5=top5,
         chance=1 / len(roles),
-        same_instruction=_estimate_share(wins, replies=win_replies),
+        same_instruction=same_instruction,
         by_role=by_role,
         confusion=confusion,
     )

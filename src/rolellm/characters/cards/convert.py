@@ -70,7 +70,9 @@ class CardNames:
 def choose_user_name(language: Language, role: str) -> str:
     """Name whoever talks to a role, differently from the role."""
     first, second = _USERS[language]
-    return second if role.casefold() == first.casefold() else first
+    if role.casefold() == first.casefold():
+        return second
+    return first
 
 
 def fill(text: str, names: CardNames) -> str:
@@ -84,7 +86,9 @@ def fill(text: str, names: CardNames) -> str:
         kind = match[1] or match[2]
         if not kind:
             return ""
-        return names.user if kind.lower() == "user" else names.char
+        if kind.lower() == "user":
+            return names.user
+        return names.char
 
     return _PLACEHOLDER.sub(name, text)
 
@@ -201,17 +205,22 @@ def read_as_character(
         notes.append(f"{format_count(len(card.assets), 'asset')} kept in the card; none was fetched")
     limited = limit_notes(notes)
     aliases = dict.fromkeys(alias for alias in names.labels if alias != names.role)
+    given_name = None if role is None else names.role
+    card_hash = hash_bytes(card.text.encode("utf-8"))
+    creator = clean_text(card.creator)[:_MAX_CREDIT]
+    card_version = clean_text(card.character_version)[:_MAX_CREDIT]
     origin = {
         "spec": card.spec,
-        "sha256": hash_bytes(card.text.encode("utf-8")),
+        "sha256": card_hash,
         # By these two an export reads the card again as it was read here, and so finds what was changed since.
-        "given_name": None if role is None else names.role,
+        "given_name": given_name,
         "language": language,
-        "creator": clean_text(card.creator)[:_MAX_CREDIT],
-        "character_version": clean_text(card.character_version)[:_MAX_CREDIT],
+        "creator": creator,
+        "character_version": card_version,
         "description": "the card's description and personality, word for word; not yet in the second person",
         "notes": list(limited),
     }
+    script = clean_text(file or "") or None
     character = Profile(
         role=names.role,
         language=language,
@@ -219,7 +228,7 @@ def read_as_character(
         description=description or None,
         lore=lore,
         aliases=tuple(aliases),
-        script=clean_text(file or "") or None,
+        script=script,
         made={"card": origin},
     )
     return CardReading(character, names, greetings, examples, entries, limited)
@@ -264,10 +273,13 @@ def _choose_names(
 
 
 def _check_name(card: Card, role: str | None, notes: list[str]) -> str:
-    raw, advice = card.name, "give one with --set role=NAME"
+    raw = card.name
+    advice = "give one with --set role=NAME"
     error: type[RoleLLMError] = CardError
     if role is not None:
-        raw, error, advice = role, SettingsError, "give another with --set role=NAME"
+        raw = role
+        error = SettingsError
+        advice = "give another with --set role=NAME"
     name = clean_name(raw[: 10 * MAX_NAME])
     if not name:
         raise error(f"the name is empty or has no visible character; {advice}")
@@ -355,11 +367,14 @@ def _read_entry(entry: Mapping[str, Any], content: str, names: CardNames) -> Lor
     if case is None:
         case = entry.get("case_sensitive", False)
     name = entry.get("name") or entry.get("comment", "")
+    keys = read_keys("keys")
+    note_name = clean_name(fill(name, names))
+    secondary_keys = read_keys("secondary_keys") if entry.get("selective") else ()
     return Lore(
         content,
-        read_keys("keys"),
-        clean_name(fill(name, names)),
-        read_keys("secondary_keys") if entry.get("selective") else (),
+        keys,
+        note_name,
+        secondary_keys,
         LOGICS[logic],
         constant=entry.get("constant", False),
         case_sensitive=case is True,
@@ -370,7 +385,8 @@ def _read_entry(entry: Mapping[str, Any], content: str, names: CardNames) -> Lor
 def _rank_entry(entry: Mapping[str, Any]) -> tuple[float, float, float]:
     """Rank an entry among the others by its position in a prompt."""
     extensions = entry.get("extensions", {})
-    position, depth = extensions.get("position"), extensions.get("depth")
+    position = extensions.get("position")
+    depth = extensions.get("depth")
     if position not in _POSITIONS:
         position = 0 if entry.get("position") == "before_char" else 1
     if position != _AT_DEPTH or not isinstance(depth, int | float):
@@ -489,7 +505,8 @@ def _read_as_imported(character: Profile, card: Card) -> CardReading:
     origin = character.made.get("card")
     if not isinstance(origin, Mapping):
         origin = {}
-    name, language = origin.get("given_name"), origin.get("language")
+    name = origin.get("given_name")
+    language = origin.get("language")
     if not isinstance(name, str):
         is_usable = clean_name(card.name[:MAX_NAME]) and len(card.name) <= MAX_NAME
         name = None if is_usable else character.role
@@ -501,7 +518,8 @@ def _read_as_imported(character: Profile, card: Card) -> CardReading:
 def _select_examples(scenes: Iterable[list[Turn]], character: Profile, names: CardNames) -> tuple[list[str], int]:
     """Select blocks of example talk within the budget, and count the role's lines in them."""
     blocks: list[str] = []
-    budget, lines = EXAMPLES, 0
+    budget = EXAMPLES
+    lines = 0
     for turns in scenes:
         if not any(map(character.owns, turns)):
             continue

@@ -61,7 +61,8 @@ _TELLING, _SPEECHES, _ENOUGH = 40, 200, 5000
 def detect_language(text: str) -> Language:
     """``zh`` where Chinese characters outweigh Latin letters, five of which count as one; else ``en``."""
     sample = _sample_text(text)
-    letters, characters = len(_LATIN.findall(sample)), len(HAN.findall(sample))
+    letters = len(_LATIN.findall(sample))
+    characters = len(HAN.findall(sample))
     return "zh" if characters * _LETTERS_A_HAN > letters else "en"
 
 
@@ -111,7 +112,9 @@ def detect_format(text: str, hints: ReaderHints, path: Path | None = None) -> tu
     """
     sample = _sample_text(text)
     # JSON that is cut off is none.
-    table_text = text if sample.lstrip()[:1] in ("[", "{") else sample
+    table_text = sample
+    if sample.lstrip()[:1] in ("[", "{"):
+        table_text = text
     is_named_so = path is not None and path.suffix.lower() in _TABLES
     if hints.columns or is_named_so or table.is_table(table_text):
         return "table", {name: float(name == "table") for name in FORMATS}
@@ -175,7 +178,9 @@ def _keep_dialogue(cues: Sequence[tuple[str, int]], requested: Set[str], least: 
     turns = sum(name != next_name for name, next_name in pairwise(names))
     if len(counts) < 2 or turns * _MONOLOGUE < len(cues):
         return []
-    return starts if max(counts.values()) >= least else []
+    if max(counts.values()) >= least:
+        return starts
+    return []
 
 
 def _locate_cues(text: str) -> list[int]:
@@ -383,7 +388,8 @@ class ScriptSummary(Result):
         rows["other speakers"] = ", ".join(speakers) or "none"
         rows["speaker not found"] = self.unattributed
         rows["names without words"] = self.empty
-        return (Table.from_rows(str(self.script or ""), ("", "turns"), list(rows.items())),)
+        title = str(self.script or "")
+        return (Table.from_rows(title, ("", "turns"), list(rows.items())),)
 
     def remarks(self) -> list[str]:
         """Return what a model answered, and where the turns are."""
@@ -412,6 +418,9 @@ def summarize_script(parsed: ParsedScript, out: Path, attribution: Mapping[str, 
         out: The file that its turns were written to.
         attribution: What a model was asked about a novel's speakers.
     """
+    format_scores = {name: round(score, 4) for name, score in parsed.format_scores.items()}
+    scenes = {turn.scene for turn in parsed.turns}
+    empty = sum(not turn.content for turn in parsed.turns)
     return ScriptSummary(
         out=out,
         script=parsed.source.path,
@@ -419,14 +428,14 @@ def summarize_script(parsed: ParsedScript, out: Path, attribution: Mapping[str, 
         language=parsed.language,
         spoken_in=parsed.spoken_in,
         format=parsed.format,
-        format_scores={name: round(score, 4) for name, score in parsed.format_scores.items()},
+        format_scores=format_scores,
         role=parsed.role,
-        scenes=len({turn.scene for turn in parsed.turns}),
+        scenes=len(scenes),
         turns=parsed.kinds,
         own=parsed.own,
         others=parsed.others,
         unattributed=len(parsed.unattributed),
-        empty=sum(not turn.content for turn in parsed.turns),
+        empty=empty,
         attribution=attribution or {},
     )
 
@@ -540,10 +549,12 @@ def _get_reader(format: Format) -> Reader:
 
 
 def _make_turn(item: ScriptTurn, reading: ScriptReading, role: str, keys: set[str]) -> Turn:
-    kind, speaker = item.kind, item.speaker or UNKNOWN
+    kind = item.kind
+    speaker = item.speaker or UNKNOWN
     narrators = NARRATORS[reading.hints.language]
     if item.speaker == "scene" and kind != "speech":
-        kind, speaker = "narration", narrators["scene"]
+        kind = "narration"
+        speaker = narrators["scene"]
     elif kind != "speech":
         speaker = narrators[kind]
     elif normalize_name(speaker) in keys:
@@ -556,7 +567,8 @@ def _make_turn(item: ScriptTurn, reading: ScriptReading, role: str, keys: set[st
 
 
 def _explain_silence(parsed: ParsedScript) -> str:
-    names, speakers = (parsed.role, *parsed.aliases), parsed.others
+    names = (parsed.role, *parsed.aliases)
+    speakers = parsed.others
     requested = " or ".join(f"{name!r:.100}" for name in names)
     if parsed.format == "novel" and not speakers:
         if parsed.spoken_in not in ("en", "zh", None):

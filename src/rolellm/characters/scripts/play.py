@@ -75,7 +75,9 @@ def read_cue(match: re.Match[str], way: Way = "colon") -> Cue:
 
 
 def _get_aside(match: re.Match[str]) -> tuple[int, int]:
-    return match.span("aside") if match["aside"] else (0, 0)
+    if match["aside"]:
+        return match.span("aside")
+    return (0, 0)
 
 
 def _read_cues(line: str) -> Sequence[Cue]:
@@ -110,7 +112,8 @@ def _read_cues(line: str) -> Sequence[Cue]:
 
 def _read_marked_cue(line: str, match: re.Match[str]) -> Cue | None:
     """Read a name with what is behind it: a stop, a colon, a bracket or nothing; ``None`` where it is no name."""
-    name, aside = " ".join(match["name"].split()), _get_aside(match)
+    name = " ".join(match["name"].split())
+    aside = _get_aside(match)
     after = line[match.end() :]
     is_alone = not after.strip()
     way: Way
@@ -129,8 +132,10 @@ def _read_marked_cue(line: str, match: re.Match[str]) -> Cue | None:
         if comma and head.isupper() and tail[:1].islower() and not match["aside"]:
             first_word = tail.split()[0]
             start = line.index(first_word, match.start("name") + len(head))
-            name, aside = head, (start, match.end("name"))
-        way, is_cue = "stop alone", True
+            name = head
+            aside = (start, match.end("name"))
+        way = "stop alone"
+        is_cue = True
         if not is_alone:
             is_loud = name.isupper() or match["mark"] != ""
             way = "stop" if is_loud else "capital"
@@ -139,7 +144,9 @@ def _read_marked_cue(line: str, match: re.Match[str]) -> Cue | None:
     else:
         way = "colon alone" if is_alone else "colon"
         is_cue = is_alone or match["stop"] == "：" or after[0].isspace() or name.isupper()
-    return make_cue(strip_extensions(name), match.end(), aside, way) if is_cue else None
+    if is_cue:
+        return make_cue(strip_extensions(name), match.end(), aside, way)
+    return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -296,7 +303,8 @@ def read_play(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn]:
     cast = detect_cast(source.text, frozenset(map(normalize_name, hints.names)))
     # In Chinese, nobody says what is in brackets.
     out = DialogueCollector(source.text, cast.names if cast else (), bracketed=hints.language == "zh")
-    lists, list_end = _find_lists(source.text), 0
+    lists = _find_lists(source.text)
+    list_end = 0
     for line, first, _ in iterate_paragraphs(iterate_screenplay_lines(source.text)):
         if line.start in lists:
             out.close()
@@ -378,7 +386,9 @@ class DialogueCollector(Collector):
         inner = text
         if text[0] in CLOSING:
             # A bracket that goes on in the next lines is told when it ends.
-            inner = text.strip("[]()（）【】_") if CLOSING[text[0]] in text else ""
+            inner = ""
+            if CLOSING[text[0]] in text:
+                inner = text.strip("[]()（）【】_")
         heading = None
         if first or self.bracketed or text.isupper() or is_foreign_act(line):
             heading = find_heading(inner)

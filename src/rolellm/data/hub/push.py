@@ -240,9 +240,10 @@ def _commit(
     files[RECORD] = scratch / RECORD
     removed = tuple(sorted(earlier.intersection(present).difference(files)))
     additions = [CommitOperationAdd(name, str(path)) for name, path in files.items()]
+    deletions = map(CommitOperationDelete, removed)
     commit = api.create_commit(
         **target,
-        operations=[*additions, *map(CommitOperationDelete, removed)],
+        operations=[*additions, *deletions],
         commit_message=options.message or "Publish with rolellm",
         revision=options.branch,
         parent_commit=head,

@@ -77,7 +77,8 @@ class Audit(Result):
             first_lines = ", ".join(map(str, finding.lines[:3]))
             rows.append((finding.file, finding.check, finding.count, finding.of, first_lines))
         heads = ("file", "fault", "count", "of", "first lines")
-        return (Table.from_rows(f"Faults of {self.table_one.root}", heads, rows), *self.table_one.tables())
+        faults = Table.from_rows(f"Faults of {self.table_one.root}", heads, rows)
+        return (faults, *self.table_one.tables())
 
     def remarks(self) -> list[str]:
         """Name what was not read, and what was not there."""

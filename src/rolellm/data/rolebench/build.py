@@ -92,22 +92,29 @@ class BuiltRelease(Result):
         """Return one JSON object: the configs by name, each with its rows by split, and Table 1."""
         configs = {}
         for item in self.configs:
+            rows = {split.name: split.rows for split in item.splits}
             configs[item.config.name] = {
-                "rows": {split.name: split.rows for split in item.splits},
+                "rows": rows,
                 "skipped": len(item.skipped),
                 "missing": item.missing,
                 "fingerprint": item.source.fingerprint(item.config),
             }
-        table = None if self.table_one is None else self.table_one.to_dict()
+        table = None
+        if self.table_one is not None:
+            table = self.table_one.to_dict()
         return {"out": str(self.out), "configs": configs, "table_one": table}
 
     def tables(self) -> list[Table]:
         """Build the table of configs, and Table 1."""
         rows = []
         for item in self.configs:
-            rows += [(item.config.name, split.name, split.rows, len(item.skipped)) for split in item.splits]
+            name = item.config.name
+            skipped = len(item.skipped)
+            rows += [(name, split.name, split.rows, skipped) for split in item.splits]
         built = Table.from_rows(f"Built into {self.out}", ("config", "split", "rows", "set aside"), rows)
-        return [built, *self.table_one.tables()] if self.table_one else [built]
+        if self.table_one:
+            return [built, *self.table_one.tables()]
+        return [built]
 
     def remarks(self) -> list[str]:
         """Say where the rows that were set aside are, and which files are missing."""
@@ -152,7 +159,9 @@ def build(
     names = configs
     if names is None:
         own = find_own_manifest(data_dir)
-        names = [*own["configs"], "roles", "instructions"] if own else CONFIGS
+        names = CONFIGS
+        if own:
+            names = [*own["configs"], "roles", "instructions"]
     chosen = [get_config(name) for name in names]
     built = []
     with tempfile.TemporaryDirectory(dir=target, prefix=".building-") as scratch:
@@ -201,8 +210,11 @@ def _finish(
     for item in built:
         for error in item.skipped:
             # No path of this machine goes to a repository.
-            file = error.path.relative_to(item.source.root) if home and error.path else error.path
-            lines.append({"config": item.config.name, "file": str(file), "line": error.line, "reason": error.problem})
+            file = error.path
+            if home and error.path:
+                file = error.path.relative_to(item.source.root)
+            line = {"config": item.config.name, "file": str(file), "line": error.line, "reason": error.problem}
+            lines.append(line)
     (folder / SKIPPED_FILE).unlink(missing_ok=True)
     if lines:
         write_jsonl(folder / SKIPPED_FILE, lines)
@@ -250,7 +262,8 @@ def _write_config(folder: Path, config: Config, source: Source, *, skip_bad: boo
     splits = [split for split in written if split.rows]
     left_out = ""
     if release.left_out:
-        rows, roles = sum(release.left_out.values()), join_names(release.left_out, 10)
+        rows = sum(release.left_out.values())
+        roles = join_names(release.left_out, 10)
         left_out = f"; {rows:,} rows are left out because their roles have no reviewed names: {roles}"
     if not splits:
         raise ReleaseNotFoundError(f"no valid rows for config {config.name!r}{left_out}", path=source.root)
@@ -286,9 +299,10 @@ def _write_split(folder: Path, release: Release, config: Config, name: str) -> B
     chunks = iter(lambda: list(itertools.islice(rows, rows_at_once)), [])
     tables = (pa.Table.from_pylist(chunk, schema=schema) for chunk in chunks)
     for first in tables:
-        shards.append(folder / config.name / f"{name}-{len(shards):05d}.parquet")
-        shards[-1].parent.mkdir(parents=True, exist_ok=True)
-        with pq.ParquetWriter(shards[-1], schema) as writer:
+        shard = folder / config.name / f"{name}-{len(shards):05d}.parquet"
+        shards.append(shard)
+        shard.parent.mkdir(parents=True, exist_ok=True)
+        with pq.ParquetWriter(shard, schema) as writer:
             for table in itertools.chain([first], itertools.islice(tables, tables_per_file - 1)):
                 writer.write_table(table)
                 split.rows += table.num_rows
@@ -326,7 +340,9 @@ def get_built_folder(
     from huggingface_hub.constants import HF_HOME
 
     source = locate(config, data_dir, revision=revision, token=token)
-    key = f"{config.name}-{source.fingerprint(config)[:16]}" + ("-skip" if skip_bad else "")
+    key = f"{config.name}-{source.fingerprint(config)[:16]}"
+    if skip_bad:
+        key += "-skip"
     folder = Path(HF_HOME) / "rolellm" / "rolebench" / key / "rolebench"
     if (folder / "README.md").is_file():
         _warn_missing(config, source)
@@ -350,25 +366,25 @@ def _render_card(
     if own:
         title = home.partition("/")[2] if home else own["folder"]
     else:
-        title, licence = "RoleBench", licence or LICENCE
+        title = "RoleBench"
+        licence = licence or LICENCE
     location = home or "path/to/this/folder"
     template = resources.files("rolellm.data.rolebench").joinpath("card.md.jinja").read_text(encoding="utf-8")
     arguments = [json.dumps(text, ensure_ascii=False) for text in (location, _choose_default(built))]
+    roles = list(map(_describe_role, own["roles"])) if own else ()
     is_usual = not own and licence == LICENCE
-    body = (
-        make_markdown_environment()
-        .from_string(template)
-        .render(
-            title=title,
-            own=own,
-            roles=list(map(_describe_role, own["roles"])) if own else (),
-            built=built,
-            faults=faults,
-            checksum=lambda path: hash_file(folder / path),
-            repo=REPO_ID,
-            example=", ".join(arguments),
-            own_licence=None if is_usual else licence,
-        )
+    own_licence = None if is_usual else licence
+    card = make_markdown_environment().from_string(template)
+    body = card.render(
+        title=title,
+        own=own,
+        roles=roles,
+        built=built,
+        faults=faults,
+        checksum=lambda path: hash_file(folder / path),
+        repo=REPO_ID,
+        example=", ".join(arguments),
+        own_licence=own_licence,
     )
     return f"---\n{_render_front_matter(built, title, licence, own)}\n---\n\n{body}"
 
@@ -409,7 +425,8 @@ def _list_models(role: Mapping[str, Any], stage: str) -> str:
     for run, models in role.get("models", {}).items():
         if run.startswith(stage):
             for model in models:
-                names.append(str(model.get("model") or model.get("rules") or model["backend"]))
+                name = model.get("model") or model.get("rules") or model["backend"]
+                names.append(str(name))
     return _join_names(names)
 
 
@@ -432,30 +449,35 @@ def _render_front_matter(
     from datasets.utils.metadata import MetadataConfigs
     from huggingface_hub import DatasetCardData
 
+    tags = ["role-playing"]
     if own:
         languages = {role["language"] for role in own["roles"]}
     else:
+        tags.append("benchmark")
         languages = {language for item in built for language in item.config.languages}
     is_released = not own and any(item.source.origin != "sample" for item in built)
+    sources = [REPO_ID] if is_released else ["original"]
     data = DatasetCardData(
         language=sorted(languages),
         license=licence,
         task_categories=["text-generation"],
         pretty_name=title,
-        tags=["role-playing"] if own else ["role-playing", "benchmark"],
-        source_datasets=[REPO_ID] if is_released else ["original"],
+        tags=tags,
+        source_datasets=sources,
     )
     configs: dict[str, dict[str, Any]] = {}
     infos = {}
     for item in built:
         name = item.config.name
-        configs[name] = {"data_files": [{"split": split.name, "path": split.files} for split in item.splits]}
+        files = [{"split": split.name, "path": split.files} for split in item.splits]
+        configs[name] = {"data_files": files}
         if name == _choose_default(built):
             configs[name]["default"] = True
         sizes = SplitDict()
         for split in item.splits:
             sizes.add(SplitInfo(split.name, num_bytes=split.size, num_examples=split.rows))
-        infos[name] = DatasetInfo(features=Features.from_arrow_schema(get_schema(item.config)), splits=sizes)
+        features = Features.from_arrow_schema(get_schema(item.config))
+        infos[name] = DatasetInfo(features=features, splits=sizes)
     MetadataConfigs(configs).to_dataset_card_data(data)
     DatasetInfosDict(infos).to_dataset_card_data(data)
     return str(data.to_yaml(line_break="\n"))

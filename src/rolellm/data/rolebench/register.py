@@ -104,13 +104,9 @@ def _load_builder(original: Callable[..., Any], name: str | None = None, *args: 
         raise ValueError('load_dataset("rolebench") takes data_dir=RELEASE, not data_files')
     data_dir = kwargs.pop("data_dir", None)
     config = get_config(name or find_only_config(data_dir))
-    folder = get_built_folder(
-        config,
-        data_dir,
-        revision=kwargs.pop("revision", None),
-        token=kwargs.get("token"),
-        skip_bad=kwargs.pop("skip_bad", False),
-    )
+    revision = kwargs.pop("revision", None)
+    skip_bad = kwargs.pop("skip_bad", False)
+    folder = get_built_folder(config, data_dir, revision=revision, token=kwargs.get("token"), skip_bad=skip_bad)
     # `datasets` keeps what it makes of a folder by names and sizes: the content's hash, which is in this name, keeps it
     # from giving old rows for new ones of the same sizes.
     builder = original(str(folder), config.name, description=folder.parent.name, **kwargs)
@@ -130,7 +126,9 @@ def _read_files(
     import pyarrow.parquet as pq
 
     config = builder.config
-    filters = pq.filters_to_expression(config.filters) if isinstance(config.filters, list) else config.filters
+    filters = config.filters
+    if isinstance(filters, list):
+        filters = pq.filters_to_expression(filters)
     # `datasets` 4.0 has iterables of paths.
     paths = itertools.chain.from_iterable([file] if isinstance(file, str) else file for file in files)
     # Without row groups, all of each file.

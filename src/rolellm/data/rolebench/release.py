@@ -120,7 +120,8 @@ class Release:
         except DataError as error:
             self._refuse(error.problem, self.root / path, line)
             return None
-        kinds = [kinds] * len(value["generated"]) if isinstance(kinds, str) else kinds
+        if isinstance(kinds, str):
+            kinds = [kinds] * len(value["generated"])
         return {**value, "type": kinds}
 
     def _refuse(self, problem: str, path: Path, line: int | None) -> None:
@@ -155,7 +156,8 @@ class Release:
         """The general instructions with their role-free targets: line number, instruction, target."""
         for path in self.find(f"instructions-{FOLDERS[language]}/instructions-general*.jsonl"):
             for number, value in self.read_objects(path):
-                instruction, target = value.get("instruction"), value.get("target")
+                instruction = value.get("instruction")
+                target = value.get("target")
                 if isinstance(instruction, str) and isinstance(target, str):
                     yield number, instruction, target
                 else:
@@ -177,7 +179,9 @@ class Release:
         trimmed: dict[tuple[str, str], str] = {}
         if (self.root / path).is_file():
             for _, row in self.read_rows(path):
-                role, question, reply = row["role"], row["question"], row["generated"][0]
+                role = row["role"]
+                question = row["question"]
+                reply = row["generated"][0]
                 exact.setdefault((role, question), reply)
                 trimmed.setdefault((role, question.strip()), reply)
 
@@ -282,17 +286,21 @@ def _read_joined(release: Release, config: Config, split: str) -> Iterator[dict[
 def _read_file_rows(release: Release, file: SourceFile, counts: Counter[str]) -> Iterator[dict[str, Any]]:
     find_baseline = release.load_baseline(file.baseline)
     descriptions = release.read_descriptions(file.language)
-    targets = release.read_targets(file.language) if file.subset == "general" else {}
+    targets = {}
+    if file.subset == "general":
+        targets = release.read_targets(file.language)
 
     @functools.cache
     def find_description(role: str) -> str | None:
         return descriptions.get(find_name(role, descriptions) or "")
 
     for _, row in release.read_rows(file.path):
-        role, question = row["role"], row["question"]
+        role = row["role"]
+        question = row["question"]
+        # Survives re-builds and reordering.
+        key = f"{file.subset}-{file.split}-{_hash_parts(role, question)}"
         yield {
-            # Survives re-builds and reordering.
-            "id": _number_key(counts, f"{file.subset}-{file.split}-{_hash_parts(role, question)}"),
+            "id": _number_key(counts, key),
             "role": role,
             "language": file.language,
             "subset": file.subset,
@@ -312,7 +320,9 @@ def _hash_parts(*parts: str) -> str:
 def _number_key(counts: Counter[str], key: str) -> str:
     """The key, with a number at its end from the second time on."""
     counts[key] += 1
-    return key if counts[key] == 1 else f"{key}-{counts[key]}"
+    if counts[key] == 1:
+        return key
+    return f"{key}-{counts[key]}"
 
 
 def _read_roles(release: Release, config: Config) -> Iterator[dict[str, Any]]:
@@ -338,8 +348,9 @@ def _read_instructions(release: Release, config: Config) -> Iterator[dict[str, A
             if role is not None:
                 parts.append(role)
             parts.append(texts["instruction"] or "")
+            key = f"{subset}-{_hash_parts(*parts)}"
             yield {
-                "id": _number_key(counts, f"{subset}-{_hash_parts(*parts)}"),
+                "id": _number_key(counts, key),
                 "language": language,
                 "subset": subset,
                 "role": role,
@@ -361,7 +372,9 @@ def _iterate_instructions(
 
 
 def _format_text(value: Any) -> str | None:
-    return value if value is None or isinstance(value, str) else str(value)
+    if value is None or isinstance(value, str):
+        return value
+    return str(value)
 
 
 # The release's own "scene" and "narrator"; the others are our guess at what else a script may call them.
@@ -400,7 +413,9 @@ def load_profiles(
     """
     files = _get_profile_files(config)
     source = locate(files, data_dir)
-    named_roles = None if roles is None else list(dict.fromkeys(roles))
+    named_roles = None
+    if roles is not None:
+        named_roles = list(dict.fromkeys(roles))
     profiles: list[Profile] = []
     missing: dict[str, None] = {}
     for language in files.languages:
@@ -461,15 +476,18 @@ def read_dialogue(path: str | Path, role: str | None) -> Iterator[Turn]:
     Raises:
         DataError: At a row that is not as published; names file and line.
     """
-    scene, act = -1, object()
+    scene = -1
+    act = object()
     for number, value in read_jsonl(path):
         line = read_as(_Line, value, "the turn", path=path, line=number)
         half = find_surrogate(line.role, line.content)
         if half is not None:
             raise DataError(half, path=path, line=number)
         if line.act_id != act:
-            scene, act = scene + 1, line.act_id
-        speaker, content = line.role.strip(), line.content.strip()
+            scene += 1
+            act = line.act_id
+        speaker = line.role.strip()
+        content = line.content.strip()
         # The role comes first: a narrator may be a role, too.
         if content and role is not None and is_role(speaker, role):
             yield Turn(role, content, "speech", scene)

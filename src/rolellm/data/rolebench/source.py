@@ -70,7 +70,9 @@ def sample_folder() -> Path:
 
 def find_own_manifest(data_dir: str | Path | None = None) -> dict[str, Any] | None:
     """The manifest of a release that ``rolellm role release`` wrote, found as in `locate`; ``None`` for any other."""
-    named = data_dir if data_dir is not None else os.environ.get(ENVIRONMENT)
+    named = data_dir
+    if data_dir is None:
+        named = os.environ.get(ENVIRONMENT)
     if not named:
         return None
     path = Path(named).expanduser() / MANIFEST
@@ -117,7 +119,9 @@ def locate(
     """
     if data_dir is None and config.embedded:
         return Source(sample_folder(), "sample")
-    named = data_dir if data_dir is not None else os.environ.get(ENVIRONMENT)
+    named = data_dir
+    if data_dir is None:
+        named = os.environ.get(ENVIRONMENT)
     if named:
         setting = "data_dir" if data_dir is not None else f"${ENVIRONMENT}"
         source = Source(_release_root(Path(named).expanduser(), setting), "local")

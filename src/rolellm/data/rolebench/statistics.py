@@ -96,7 +96,9 @@ def count_table_one(data_dir: str | Path | None = None, *, skip_bad: bool = Fals
         for file in config.files:
             if (release.root / file.path).is_file():
                 rows[file] = [row for _, row in release.read_rows(file.path)]
-    lines = [*_count_samples(release, rows), *_count_roles(release, rows), *_measure_lengths(rows)]
+    lines = _count_samples(release, rows)
+    lines += _count_roles(release, rows)
+    lines += _measure_lengths(rows)
     configs = (*_CONFIGS.values(), CONFIGS["roles"])
     missing = {path for config in configs for path in source.missing(config)}
     return TableOne(str(source.root), tuple(lines), tuple(sorted(missing)))
@@ -117,7 +119,9 @@ def _count_samples(release: Release, rows: dict[SourceFile, list[dict[str, Any]]
         files = [file for file in _CONFIGS[language].files if file.subset == subset]
         if subset == "role_specific":
             files = [file for file in files if file.split == "train"]
-        note = "" if rows.keys() >= set(files) else _INCOMPLETE
+        note = _INCOMPLETE
+        if rows.keys() >= set(files):
+            note = ""
         counted = [row for file in files for row in rows.get(file, [])]
         distinct = {fold(row["question"]) for row in counted}
         instruction_count = len(distinct)
@@ -160,8 +164,12 @@ def _measure_lengths(rows: dict[SourceFile, list[dict[str, Any]]]) -> list[Table
             questions.append(len(row["question"].split()))
             replies += [len(reply.split()) for reply in row["generated"]]
     note = f"{len(questions):,} English rows of instruction generalization"
-    question_mean = sum(questions) / len(questions) if questions else None
-    reply_mean = sum(replies) / len(replies) if replies else None
+    question_mean = None
+    if questions:
+        question_mean = sum(questions) / len(questions)
+    reply_mean = None
+    if replies:
+        reply_mean = sum(replies) / len(replies)
     return [
         TableLine("mean words, instruction", 25.71, question_mean, note),
         TableLine("mean words, response", 30.48, reply_mean, note),

@@ -53,7 +53,9 @@ class Names:
         return {_fold_key(name): name for name in reversed([*self.twins])}
 
     def _name(self, form: str) -> str:
-        return form if form in self.twins else self._by_key[_fold_key(form)]
+        if form in self.twins:
+            return form
+        return self._by_key[_fold_key(form)]
 
     def find(self, *texts: str | None) -> set[str]:
         """The listed names that occur in texts."""

@@ -176,7 +176,8 @@ def parse_rating(value: Any) -> Rating:
     Rating(level='high', said='High', reason='the question stands by itself.')
     """
     if isinstance(value, Mapping):
-        wording, reason = _read_text(value.get("level")), _read_text(value.get("reason"))
+        wording = _read_text(value.get("level"))
+        reason = _read_text(value.get("reason"))
         return Rating(parse_level(wording), wording, reason)
     wording, _, reason = _read_text(value).partition(":")
     return Rating(parse_level(wording), wording.strip(), reason.strip())

@@ -121,7 +121,8 @@ def _drop_duplicates(verdicts: list[Verdict], part: str, language: Language, sim
     ranked = sorted(texts, key=lambda index: -_score_confidence(verdicts[index].candidate))
     repeats = find_repeats([texts[index] for index in ranked], language, similarity)
     for repeat, (first, value) in repeats.items():
-        original, index = ranked[first], ranked[repeat]
+        original = ranked[first]
+        index = ranked[repeat]
         name = verdicts[original].candidate.id
         reason = f'the same {part} as {name} ("{texts[original]}"): similarity {value:.2f}'
         verdicts[index] = replace(verdicts[index], by="duplicate", reason=reason)
@@ -131,7 +132,8 @@ class _CandidateJudge:
     """Judges a candidate by itself, without the others."""
 
     def __init__(self, character: Profile, settings: FilterSettings) -> None:
-        self._settings, self._language = settings, character.language
+        self._settings = settings
+        self._language = character.language
         self._catchphrases = character.catchphrases
         self._names = collect_names(character)
         description = character.full_description or character.background or ""
@@ -206,7 +208,9 @@ def _is_control(character: str) -> bool:
 
 def _measure_length(text: str, language: Language) -> int:
     """Count words, or the characters of a Chinese text."""
-    return len(text) if language == "zh" else len(text.split())
+    if language == "zh":
+        return len(text)
+    return len(text.split())
 
 
 def _find_doubt(pair: Candidate, least: Level) -> str | None:

@@ -72,14 +72,10 @@ def build_request(character: Profile, task: Task, sampling: Sampling) -> Request
     described = character.full_description or character.background
     material = _fill_material(language, task.segment.kind, character.role, described, task.segment.text)
     messages = (*_build_shared_messages(language), user(f"{material}\n\n{last}"))
-    return Request(
-        messages,
-        sampling,
-        task.repeat,
-        schema=build_pairs_schema(language),
-        tag=f"instruct/{task.segment.id}/{task.visit:03}",
-        repair=load_template(language, "repair").text,
-    )
+    schema = build_pairs_schema(language)
+    tag = f"instruct/{task.segment.id}/{task.visit:03}"
+    repair = load_template(language, "repair").text
+    return Request(messages, sampling, task.repeat, schema=schema, tag=tag, repair=repair)
 
 
 @functools.cache

@@ -80,7 +80,9 @@ class InstructResult(Result):
 
     def notes(self) -> list[str]:
         """Return why there are fewer pairs than were asked for."""
-        return [f"warning: {self.shortfall}."] if self.shortfall else []
+        if self.shortfall:
+            return [f"warning: {self.shortfall}."]
+        return []
 
     def remarks(self) -> list[str]:
         """Return how many pairs of each type passed."""
@@ -121,7 +123,8 @@ class Instruct(Step[InstructResult]):
         Raises:
             DataError: For a character of whom there is nothing to make questions from.
         """
-        settings, count = self.settings, llm.counter.count
+        settings = self.settings
+        count = llm.counter.count
         segments = build_segments(self.character, count, chunk_tokens=settings.chunk_tokens)
         lanes = self._make_lanes(segments, count)
         candidates: list[Candidate] = []
@@ -138,14 +141,10 @@ class Instruct(Step[InstructResult]):
                 request = build_request(self.character, task, settings.sampling)
                 requests.append(request)
                 tasks_by_tag[request.tag] = task
-            outcomes = yield Round(
-                requests,
-                parse_pairs,
-                label=f"questions, round {rounds}",
-                # A reply that was cut off still has whole pairs.
-                also=["length"],
-                stand_in=partial(_make_stand_ins, self.character, tasks_by_tag),
-            )
+            stand_in = partial(_make_stand_ins, self.character, tasks_by_tag)
+            round_label = f"questions, round {rounds}"
+            # A reply that was cut off still has whole pairs.
+            outcomes = yield Round(requests, parse_pairs, label=round_label, also=["length"], stand_in=stand_in)
             for (lane, task), outcome in zip(tasks, outcomes, strict=True):
                 if isinstance(outcome, Failure):
                     failures.append(outcome)
@@ -161,7 +160,8 @@ class Instruct(Step[InstructResult]):
         return InstructResult(self.character.role, tuple(verdicts), rounds, distinct, shortfall)
 
     def _make_lanes(self, segments: Sequence[Segment], count: Count) -> list[Lane]:
-        character, settings = self.character, self.settings
+        character = self.character
+        settings = self.settings
         used = [segment for segment in segments if segment.about_role]
         if not used:
             raise DataError(
@@ -212,7 +212,8 @@ class Instruct(Step[InstructResult]):
         copied = collect_example_reasons(language)
         candidates = []
         for index, item in enumerate(outcome.value):
-            candidates.append(parse_candidate(item, task.segment, {**receipt, "place": index}, copied))
+            candidate = parse_candidate(item, task.segment, {**receipt, "place": index}, copied)
+            candidates.append(candidate)
         return candidates
 
     def _explain_shortfall(self, lanes: Sequence[Lane], rounds: int, failures: Sequence[Failure]) -> str | None:
@@ -250,12 +251,13 @@ class Instruct(Step[InstructResult]):
         """Count candidates by verdict and type."""
         by_filter = Counter(verdict.by for verdict in result.dropped)
         by_type = Counter(verdict.candidate.type for verdict in result.kept)
+        dropped = {name: by_filter[name] for name in FILTERS}
         counts = {
             "candidates": len(result.verdicts),
             "distinct": sum(result.distinct.values()),
             "kept": len(result.kept),
             "kept_by_type": dict(by_type),
-            "dropped": {name: by_filter[name] for name in FILTERS},
+            "dropped": dropped,
         }
         return {"role": self.character.role, "counts": counts, "shortfall": result.shortfall}
 

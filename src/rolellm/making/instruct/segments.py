@@ -84,7 +84,9 @@ def build_segments(character: Profile, count: Count, *, chunk_tokens: int) -> li
 
     def format_line(turn: Turn) -> str:
         nameless = turn.kind == "speech" and not turn.speaker
-        return turn.content if nameless else format_turn(turn, character.language, is_full=True)
+        if nameless:
+            return turn.content
+        return format_turn(turn, character.language, is_full=True)
 
     # An entry has nothing to do with the one before it, as a scene has with the scene before.
     lore = []
@@ -100,7 +102,8 @@ def build_segments(character: Profile, count: Count, *, chunk_tokens: int) -> li
             is_about_role = kind == "lore" or named(text) is not None
             if any(character.owns(unit.turn) for unit in chunk):
                 is_about_role = True
-            name, tokens = f"{kind}/{index:04}", count(text)
+            name = f"{kind}/{index:04}"
+            tokens = count(text)
             segment = Segment(name, kind, text, tokens, chunk[0].place, chunk[-1].place, is_about_role)
             segments.append(segment)
     return segments
@@ -159,7 +162,8 @@ def _pack_chunks(units: Sequence[_Unit], budget: int, count: Count) -> Iterator[
         is_better_parted = is_new_scene and used * 2 >= budget and needed + scene_tokens > budget
         if is_better_parted or (chunk and needed + unit.tokens > budget):
             yield chunk
-            chunk, needed = [], 0
+            chunk = []
+            needed = 0
         used = needed + unit.tokens
         chunk.append(unit)
     if chunk:
@@ -169,10 +173,12 @@ def _pack_chunks(units: Sequence[_Unit], budget: int, count: Count) -> Iterator[
 def _sum_scene_tokens(units: Sequence[_Unit]) -> Iterable[int]:
     """Sum, for each line, the tokens from it to the end of its scene."""
     sums: list[int] = []
-    scene, tokens = None, 0
+    scene = None
+    tokens = 0
     for unit in reversed(units):
         if unit.turn.scene != scene:
-            scene, tokens = unit.turn.scene, 0
+            scene = unit.turn.scene
+            tokens = 0
         tokens += unit.tokens
         sums.append(tokens)
     return reversed(sums)

@@ -148,13 +148,16 @@ class BuildProfile(Step[Profile]):
             ModelError: When no description of the model's was usable, however often it was asked; says why.
             EndpointError: When a request never got a reply.
         """
-        start, settings = self.start, self.settings
-        self._models, self._defects = {}, {}
+        start = self.start
+        settings = self.settings
+        self._models = {}
+        self._defects = {}
         description = settings.description and settings.description.strip()
         background = None
         if description is None:
             background, description = yield from self._ask_descriptions(llm)
-        offered, most = self._list_offered(), settings.catchphrases
+        offered = self._list_offered()
+        most = settings.catchphrases
         catchphrases: tuple[str, ...] = ()
         if offered:
             request = pick_phrases(start, offered, most, settings.sampling)
@@ -165,8 +168,9 @@ class BuildProfile(Step[Profile]):
                 self._defects["catchphrases"] = ["None were picked: no reply was usable."]
         built = replace(start, background=background, description=description, catchphrases=catchphrases)
         source = "written" if settings.description is None else "given"
+        recorded_settings = {**dump(settings), "description": source}
         receipt = {
-            "settings": {**dump(settings), "description": source},
+            "settings": recorded_settings,
             "templates": hash_templates(start.language, "profile_"),
             "models": self._models,
             "defects": self._defects,
@@ -177,11 +181,14 @@ class BuildProfile(Step[Profile]):
         return replace(built, made={**start.made, "build": receipt})
 
     def _ask_descriptions(self, llm: LLM) -> Plan[tuple[str, str]]:
-        start, sampling = self.start, self.settings.sampling
+        start = self.start
+        sampling = self.settings.sampling
         names = collect_names(start)
-        budget, count = self.settings.excerpt_tokens, llm.counter.count
+        budget = self.settings.excerpt_tokens
+        count = llm.counter.count
         notes = get_notes(start)
-        tokens, most = count(notes), int(budget * _NOTES_SHARE)
+        tokens = count(notes)
+        most = int(budget * _NOTES_SHARE)
         while tokens > most:
             length = len(notes) * most // tokens
             notes = notes[: min(length, len(notes) - 1)].rstrip()
@@ -322,10 +329,12 @@ def list_defects(character: Profile) -> dict[str, list[str]]:
 
 def count_parts(character: Profile) -> dict[str, int]:
     """Count the parts of a character: turns, the role's own lines, scenes, dialogue pairs, lore."""
+    own_lines = sum(map(character.owns, character.turns))
+    scenes = {turn.scene for turn in character.turns}
     return {
         "turns": len(character.turns),
-        "own_lines": sum(map(character.owns, character.turns)),
-        "scenes": len({turn.scene for turn in character.turns}),
+        "own_lines": own_lines,
+        "scenes": len(scenes),
         "pairs": len(find_exchanges(character)),
         "lore": len(character.lore),
         "catchphrases": len(character.catchphrases),

@@ -29,7 +29,8 @@ def choose_excerpts(character: Profile, names: re.Pattern[str], budget: int, cou
         The turns as text, in the order of the script, with an empty line where some were left out; and how many of them
         are the role's.
     """
-    turns, count = character.turns, counter.count
+    turns = character.turns
+    count = counter.count
     lines = [format_turn(turn, character.language) for turn in turns]
     costs = [count(f"{line}\n\n") + 1 for line in lines]
     own = {index for index, turn in enumerate(turns) if character.owns(turn)}

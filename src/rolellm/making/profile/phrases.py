@@ -88,7 +88,8 @@ def find_repeated_phrases(character: Profile) -> list[Phrase]:
         if _is_phrase(words, text, language) and not names.issuperset(words):
             candidates.append(words)
     for words in _drop_parts(candidates, own_counts):
-        own_count, other_count = own_counts[words], other_counts[words]
+        own_count = own_counts[words]
+        other_count = other_counts[words]
         score = _log_odds(own_count, other_count, own_counts.total(), other_counts.total())
         # Where others say nothing there is nothing to compare with, and the score is 0.
         if score > 0 or not other_count:
@@ -114,7 +115,9 @@ def _list_words(text: str, language: Language) -> Words:
     """List the words of a text, in lower case; in Chinese, its characters."""
     folded = unicodedata.normalize("NFKC", text).replace("’", "'").lower()
     words = _WORD.findall(folded)
-    return tuple("".join(words)) if language == "zh" else tuple(words)
+    if language == "zh":
+        return tuple("".join(words))
+    return tuple(words)
 
 
 def _is_phrase(words: Words, text: str, language: Language) -> bool:
@@ -144,8 +147,10 @@ def _has_part(phrase: Words, words: Words) -> bool:
 
 
 def _log_odds(own_count: int, other_count: int, all_own: int, all_others: int) -> float:
-    prior, total = own_count + other_count, all_own + all_others
-    own_weight, other_weight = own_count + prior, other_count + prior
+    prior = own_count + other_count
+    total = all_own + all_others
+    own_weight = own_count + prior
+    other_weight = other_count + prior
     own_odds = own_weight / max(all_own + total - own_weight, 1)
     other_odds = other_weight / max(all_others + total - other_weight, 1)
     deviation = math.sqrt(1 / own_weight + 1 / other_weight)

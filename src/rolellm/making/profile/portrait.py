@@ -238,7 +238,9 @@ def _drop_sentences(text: str, is_out: Callable[[str], bool], language: Language
     """Drop some sentences of a text; the whole text where too little would be left."""
     sentences = (sentence for sentence in _split_sentences(text) if not is_out(sentence))
     remaining = "".join(sentences).strip()
-    return remaining if _count_units(remaining, language) >= LENGTHS[language][0] else text
+    if _count_units(remaining, language) >= LENGTHS[language][0]:
+        return remaining
+    return text
 
 
 def find_defects(text: str, person: Person, names: re.Pattern[str], language: Language) -> dict[Defect, str]:

@@ -27,7 +27,9 @@ def find_title(folder: str | Path, dialogue: str | Path, role: str) -> str | Non
     source = existing.made.get("source")
     if not isinstance(source, Mapping) or existing.role != role:
         return None
-    return existing.script if source.get("file") == Path(dialogue).name else None
+    if source.get("file") == Path(dialogue).name:
+        return existing.script
+    return None
 
 
 _NAMED = 8
@@ -69,7 +71,8 @@ def start_sheet(
         script = script or path.name
         source = {"file": path.name, "sha256": hash_file(path)}
     else:
-        path, turns = None, tuple(turn for turn in dialogue if turn.content)
+        path = None
+        turns = tuple(turn for turn in dialogue if turn.content)
     speakers = {turn.speaker for turn in turns if turn.kind == "speech"}
     if role not in speakers:
         spellings = {speaker for speaker in speakers if is_role(speaker, role)}
