@@ -51,7 +51,7 @@ def test_what_it_wrote_can_be_scored_by_the_line_it_prints(
 def test_ctrl_c_keeps_what_is_done_and_the_printed_line_finishes_it(
     tiny_model: Path, tmp_path: Path, warm: Forking
 ) -> None:
-    options = ("--set", "batch_size=2", "--max-new-tokens", "80", "--temperature", "0.7", "--set", "top_p=0.95")
+    options = ("--set", "batch_size=2", "--max-new-tokens", "200", "--temperature", "0.7", "--set", "top_p=0.95")
     # A name that the shell would take apart, and --overwrite, which the resume line must not repeat.
     out = tmp_path / "my $out.jsonl"
     words = words_for(tiny_model, out.name, *options, "--overwrite")

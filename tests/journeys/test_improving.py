@@ -78,7 +78,7 @@ def test_the_command_says_what_rewards_did(adapter: Path, tmp_path: Path, comman
     options = ["--recipe", write_recipe(tmp_path, "grpo"), "--set", "limit=4", "--set", "max_new_tokens=4"]
     done = command("improve", adapter, "--out", tmp_path / "out", *options)
     assert done.code == 0, done.err
-    assert done.out.startswith("“after” is not")
+    assert done.out.startswith("No difference between after and before is shown.")
     missing = [name for name in ("in_character", "style", "rouge") if f"reward {name} (" not in done.out]
     assert not missing, done.out
     assert f"Report: {tmp_path / 'out' / 'report.html'}" in done.out

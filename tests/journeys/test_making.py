@@ -292,7 +292,7 @@ def test_ten_kills_lose_nothing_and_pay_nothing_twice(
 ) -> None:
     server = llm_server(_answer, latency=0.05)
     (tmp_path / "llm.yaml").write_text(yaml.safe_dump({"endpoints": [{"base_url": server.url, "model": "local"}]}))
-    few = [word for name, value in FEW.items() for word in (f"--{name}", str(value))]
+    few = [word for name, value in FEW.items() for word in ("--set", f"{name}={value}")]
     words = ["make", str(card), "--llm", str(tmp_path / "llm.yaml"), "--base", str(base), *few]
     command = [sys.executable, "-m", "rolellm", *words, "--out"]
     draw = random.Random(4)
