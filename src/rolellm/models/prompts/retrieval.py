@@ -12,7 +12,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +20,8 @@ import numpy.typing as npt
 from rolellm.core.records import UNKNOWN, Language, Profile, Row, Turn
 from rolellm.core.text import load_bm25s, load_chinese_tokenizer
 from rolellm.models.prompts.render import DescriptionPrompts, format_turn
+
+_BLOCK: Final = 1024
 
 
 class TextIndex:
@@ -76,13 +78,21 @@ class TextIndex:
 
 
 def _rank_scores(scores: npt.NDArray[np.float32], count: int) -> npt.NDArray[np.intp]:
-    """The places of the highest scores, highest first, equals in their own order; scores are 0 or more."""
+    """The places of the highest scores, highest first, equals in their own order; scores are 0 or more.
+
+    Most texts are ruled out without sorting them: each of the `count` best blocks has one text as good as the worst of
+    those blocks' best, so nothing below that can be among the best `count` texts.
+    """
+    count = max(count, 0)
+    whole_blocks = len(scores) // _BLOCK
+    blocks = scores[: whole_blocks * _BLOCK].reshape(-1, _BLOCK).max(axis=1)
     candidates = np.arange(len(scores))
-    if 0 < count < len(scores):
-        least = np.partition(scores, -count)[-count]
-        candidates = np.flatnonzero(scores >= least)
+    if 0 < count <= whole_blocks:
+        bound = np.partition(blocks, -count)[-count]
+        if bound > 0:
+            candidates = np.flatnonzero(scores >= bound)
     order = np.argsort(-scores[candidates], kind="stable")
-    return candidates[order[: max(count, 0)]]
+    return candidates[order[:count]]
 
 
 def _make_splitter(language: Language) -> Callable[[str], list[str]]:
