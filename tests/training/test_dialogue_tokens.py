@@ -10,6 +10,7 @@ from rolellm.models.prompts.encode import encode_prompt, encode_replies, find_en
 from rolellm.training.dialogues import DialogueTable, describe_dialogues, encode_dialogues
 from rolellm.training.recipe import TrainingRecipe
 
+from ..versions import NEEDS_SANITIZING
 from .test_chat_templates import DEEPSEEK_31, GEMMA, MARKS, QWEN3
 from .test_own_rows import published
 from .tokenizers import CHATML, make_tokenizer
@@ -34,7 +35,7 @@ def encode(rows: Any, tokenizer: Any, **training: Any) -> DialogueTable:
 
 
 @pytest.mark.filterwarnings("ignore::rolellm.core.errors.RoleLLMWarning")
-@pytest.mark.parametrize("texts", [None, ODD], ids=["plain", "odd"])
+@pytest.mark.parametrize("texts", [pytest.param(None, id="plain"), pytest.param(ODD, id="odd", marks=NEEDS_SANITIZING)])
 @pytest.mark.parametrize(
     ("kind", "template", "is_whole"),
     [
