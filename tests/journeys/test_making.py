@@ -64,6 +64,7 @@ def _read(path: Path) -> Any:
     return json.loads(path.read_text(encoding="utf-8"))
 
 
+@pytest.mark.slow
 def test_a_card_becomes_an_adapter_that_is_tested_and_measured(made: MakeResult) -> None:
     assert list(made.stages) == ["read", "profile", "questions", "replies", "data", "adapter", "checks"]
     assert made.stages["profile"].startswith("its description kept")
@@ -76,6 +77,7 @@ def test_a_card_becomes_an_adapter_that_is_tested_and_measured(made: MakeResult)
     assert set(made.measured.reports) == {TUNED, PROMPTED}
 
 
+@pytest.mark.slow
 def test_it_ends_with_what_was_found_and_how_to_go_on(made: MakeResult) -> None:
     verdict = made.findings[0]
     assert TUNED in verdict and f"“{PROMPTED}”" in verdict
@@ -90,6 +92,7 @@ def test_it_ends_with_what_was_found_and_how_to_go_on(made: MakeResult) -> None:
     assert verdict in repr(made)
 
 
+@pytest.mark.slow
 def test_a_stage_is_what_its_own_command_makes(made: MakeResult, card: Path, tmp_path: Path, command: Command) -> None:
     (tmp_path / "rules.yaml").write_text(yaml.safe_dump(RULES))
     role, llm = tmp_path / "role", ("--llm", tmp_path / "rules.yaml")
@@ -119,6 +122,7 @@ def _lines(made: MakeResult) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (made.folder / "respond" / "replies.jsonl").read_text("utf-8").splitlines()]
 
 
+@pytest.mark.slow
 def test_the_same_call_asks_and_trains_nothing_again(made: MakeResult) -> None:
     adapter = made.folder / "adapter" / "adapter_model.safetensors"
     answers = made.folder / "eval" / "answers" / "tuned.jsonl"
@@ -255,6 +259,7 @@ def _make_mute_card(path: Path) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_what_cannot_be_made_is_said(card: Path, base: Path, made: MakeResult, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="does not exist; give a card"):
         rolellm.make(tmp_path / "nowhere.png", RULES)

@@ -523,7 +523,13 @@ def stock_trainer(kind: str, model: Any, folder: Path, options: dict[str, Any]) 
     return getattr(trl, f"{kind}Trainer")(model, args=arguments, train_dataset=Dataset.from_list(rows), **options)
 
 
-@pytest.mark.parametrize(("share", "adapter"), [("before", True), ("after", False)], ids=["before-lora", "after-full"])
+@pytest.mark.parametrize(
+    ("share", "adapter"),
+    [
+        pytest.param("before", True, id="before-lora"),
+        pytest.param("after", False, id="after-full", marks=pytest.mark.slow),
+    ],
+)
 @pytest.mark.parametrize("kind", ["SFT", "DPO", "KTO", "GRPO"])
 def test_a_stock_trainer_takes_the_same_step_from_fewer_tokens(
     share: str, kind: str, adapter: bool, tiny_model: Path, tmp_path: Path
