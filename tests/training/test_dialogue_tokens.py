@@ -113,9 +113,8 @@ def test_what_is_held_out_goes_by_the_first_question() -> None:
     assert backwards.fingerprint != table.fingerprint
     for count in (1, 2, 4):
         few = encode(load_own_rows(data[:count], DIALOGUES), tokenizer)
-        assert few.split(0.01)[1].dialogues == 0
-        assert few.split(1e-9, is_required=True)[1].dialogues == (count > 1)
-        assert few.split(1, is_required=True)[0].dialogues == 1
+        assert few.split(1e-9)[1].dialogues == (count > 1)
+        assert few.split(1)[0].dialogues == 1
 
 
 def test_rows_that_the_template_refuses_are_named_or_skipped() -> None:

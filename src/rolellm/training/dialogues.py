@@ -285,9 +285,9 @@ class DialogueTable:
         family = str(self._families[number])
         return Example(row_id, ids[:start_of_first], ids[start_of_first:], family=family, gaps=gaps)
 
-    def split(self, share: float, *, is_required: bool = False) -> tuple[DialogueSplit, DialogueSplit]:
+    def split(self, share: float) -> tuple[DialogueSplit, DialogueSplit]:
         """Split off what is held out, as `find_held_out_limit` has it."""
-        limit = find_held_out_limit(self._draws, share, is_required=is_required)
+        limit = find_held_out_limit(self._draws, share)
         is_held_out = np.asarray(self._draws) < limit
         return self._select(~is_held_out), self._select(is_held_out)
 

@@ -303,7 +303,7 @@ def _select_columns(columns: Mapping[str, Any], trainer: str) -> dict[str, Any]:
 
 
 def split_held_out(
-    replies: Sequence[Row] | Sequence[Conversation], share: float, seed: int, *, is_required: bool = True
+    replies: Sequence[Row] | Sequence[Conversation], share: float, seed: int
 ) -> tuple[list[Any], list[Any]]:
     """Split off rows to hold out, with all replies to their instructions, whatever the role.
 
@@ -311,12 +311,11 @@ def split_held_out(
 
     Args:
         replies: Rows or conversations.
-        share: Of the instructions, to hold out.
+        share: Of the instructions, to hold out; one at least, unless there is only one.
         seed: For the draw.
-        is_required: Hold out one at least, unless there is only one.
     """
     places = [draw_place(hash_instruction(item.question), seed) for item in replies]
-    limit = find_held_out_limit(places, share, is_required=is_required)
+    limit = find_held_out_limit(places, share)
     trained: list[Any] = []
     held_out: list[Any] = []
     for place, item in zip(places, replies, strict=True):
@@ -327,14 +326,10 @@ def split_held_out(
     return trained, held_out
 
 
-def find_held_out_limit(places: Iterable[float], share: float, *, is_required: bool) -> float:
-    """Find the place below which items are held out: the share, and one place at least on either side of it.
-
-    Where it is not required, nothing is held out of so few that the share is less than one.
-    """
+def find_held_out_limit(places: Iterable[float], share: float) -> float:
+    """Find the place below which items are held out: the share, and one place at least on either side of it."""
     distinct = sorted(set(places))
-    is_enough = is_required or share * len(distinct) >= 1
-    if not is_enough or len(distinct) < 2:
+    if len(distinct) < 2:
         return 0.0
     return min(max(share, distinct[1]), distinct[-1])
 

@@ -131,8 +131,7 @@ def _prepare_dialogues(
     table = encode_dialogues(dialogues, tokenizer, training)
     note = describe_dialogues(dialogues, table, training.max_length)
     if held_out is None:
-        is_required = training.eval_strategy != "no"
-        train_part, held_out_part = table.split(recipe.data.held_out, is_required=is_required)
+        train_part, held_out_part = table.split(recipe.data.held_out)
         held_out_examples: Sequence[Example] = held_out_part.examples
         note += f"; {held_out_part.dialogues:,} held out"
     else:
@@ -178,10 +177,9 @@ def _prepare_rows(
     if is_own:
         fingerprint = hash_json(list(map(asdict, replies)))
     # Rows of one's own have no test split.
-    is_required = training.eval_strategy != "no"
-    if held_out is None and (is_required or (is_own and training.trainer == "sft")):
-        share, seed = recipe.data.held_out, training.seed
-        replies, held_out = data.split_held_out(replies, share, seed, is_required=is_required)
+    is_split = training.eval_strategy != "no" or (is_own and training.trainer == "sft")
+    if held_out is None and is_split:
+        replies, held_out = data.split_held_out(replies, recipe.data.held_out, training.seed)
     held_out_examples: Sequence[Example] = ()
     if held_out:
         held_out_examples = _encode_held_out(recipe, held_out, ask, tokenizer)
