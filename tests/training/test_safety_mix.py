@@ -149,7 +149,7 @@ def test_a_run_learns_what_its_base_said(write_recipe: Callable[..., Path], tmp_
     rows = [{"role": "Ahab", "question": question, "references": [text]} for question, text in QUESTIONS.items()]
     small = {"hidden_size": 64, "intermediate_size": 128, "layers": 2, "heads": 2, "vocab_size": 700}
     recipe = write_recipe(tmp_path, base__tiny=small, training__max_steps=80, training__learning_rate=1e-2)
-    base = train(recipe, train_dataset=rows, out=tmp_path / "base").out
+    base = train(recipe, train_dataset=rows, eval_dataset=rows, out=tmp_path / "base").out
     file = tmp_path / "prompts.jsonl"
     lines = [{"prompt": question, "harmful": text == REFUSAL} for question, text in QUESTIONS.items()]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
@@ -157,7 +157,7 @@ def test_a_run_learns_what_its_base_said(write_recipe: Callable[..., Path], tmp_
         write_recipe(tmp_path, base={"path": str(base)}, data={"mix": {"safety": 0.5}, "safety_prompts": str(file)})
     )
     tuning = [{"role": "Ahab", "question": f"Who are you, {name}?", "references": ["Ahab."]} for name in ("Ed", "Al")]
-    run = train(mixing, train_dataset=tuning, out=tmp_path / "run")
+    run = train(mixing, train_dataset=tuning, eval_dataset=tuning, out=tmp_path / "run")
     manifest = read_object(run.out)
     assert run.examples == 4 and manifest["data"]["safety"] == 2 and manifest["data"]["rows"] == 2
     replies = [row["completion"][0]["content"] for row in Run.open(run.out / FOLDER).records()]
@@ -171,8 +171,8 @@ def test_a_run_learns_what_its_base_said(write_recipe: Callable[..., Path], tmp_
     assert count_trained(tuned, [*prompts, *asked]) == 2 and count_trained(own, prompts) == 0
     # Asked once: a run that was stopped goes on from the journal, to the same end.
     with pytest.raises(StoppedShortError):
-        train(mixing, train_dataset=tuning, out=tmp_path / "stopped", callbacks=[_Interrupt()])
-    resumed = train(mixing, train_dataset=tuning, out=tmp_path / "stopped", resume=True)
+        train(mixing, train_dataset=tuning, eval_dataset=tuning, out=tmp_path / "stopped", callbacks=[_Interrupt()])
+    resumed = train(mixing, train_dataset=tuning, eval_dataset=tuning, out=tmp_path / "stopped", resume=True)
     assert Run.open(resumed.out / FOLDER).manifest["spent"]["calls"] == 0 and resumed.last_loss == run.last_loss
 
 
