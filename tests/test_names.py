@@ -14,33 +14,13 @@ _VAGUE = """
     who whole
 """
 VAGUE = frozenset(_VAGUE.split())
-#: What the functions of this package begin with, where that is a verb.
+#: The verbs with which most functions of this package begin.
 _VERBS = """
-    accept add aggregate align allow annotate answer append apply archive ask assemble assert assign attach
-    attend audit average await back batch begin bind block bootstrap bound break build cache calculate call
-    canonicalize cap carry cast catch center chain change chat check choose chunk claim clamp clean clear
-    clip close collapse collate collect combine come compare compile complete compress compute concat
-    configure confirm connect consume continue convert copy correct count cover create cut deal decide
-    decode deduplicate define delay delete demand derive describe detach detect determine disable discard
-    dispatch divide download draw drop dump edit embed emit enable encode end ensure enter enumerate escape
-    estimate evaluate examine exclude execute exit expand expect explain export extend extract fail fetch
-    fill filter find finish fit fix flag flatten flip flush fold follow force forget format forward freeze
-    gather generate get give go grow group guard guess handle has hash hide highlight hold identify ignore
-    import index infer init insert inspect install interpolate intersect invoke is isolate iterate join
-    judge keep label last launch lay learn leave lift limit link list load locate lock log look lower make
-    map mark mask match maybe measure merge move name need neutralize normalize note notify number observe
-    offer omit open order overlap pack pad parse part pass patch pause peek permit pick plan play plot pop
-    post predict prefer prepare preview price print probe proceed process produce prompt protect prove
-    publish pull push put query quote raise rank rate reach read rebuild receive recognize recompute record
-    recover redact reduce refer refresh refuse register reject release remember remove rename render repair
-    repeat replace reply report request require reread reserve reset reshape resolve respond restore resume
-    retry return reverse rewrite roll rotate round route run sample sanitize save say scale scan schedule
-    score scrub search seed segment select send separate serialize serve set settle share shift shorten
-    should show shrink shuffle shut sign simulate skip slice smooth snap sort speak split spread squeeze
-    stack stamp standardize start stop store stream strip style submit substitute subtract suggest sum
-    summarize support swap switch tag take talk tell test to tokenize track train transform translate trim
-    truncate try tune turn unescape unfold unite unpack unwrap update upload use validate verify visit vote
-    wait walk warm warn watch weigh wish withdraw wrap write yield
+    accept add answer append ask attend build call check choose clean close collect compare compile compute convert
+    count describe detect draw drop encode escape estimate explain fill find finish fold format generate get group
+    handle has hash is iterate join judge keep lay list load locate make map measure merge name open parse pick
+    plan prepare print rank read record render replace request resolve run save say score select share show split
+    start stop stream strip summarize take to wait write
 """
 VERBS = frozenset(_VERBS.split())
 QUESTIONS = frozenset(["What", "Who", "Whether", "Where", "How", "Which", "When", "Of", "As"])

@@ -45,9 +45,3 @@ print([name for name in {heavy!r} if name in sys.modules])
 def test_version_option():
     shown = subprocess.run([sys.executable, "-m", "rolellm", "--version"], capture_output=True, text=True, check=True)
     assert shown.stdout.strip() == rolellm.__version__
-
-
-def test_unknown_command_is_bad_usage():
-    shown = subprocess.run([sys.executable, "-m", "rolellm", "trian"], capture_output=True, text=True, check=False)
-    assert shown.returncode == 2
-    assert "Traceback" not in shown.stderr

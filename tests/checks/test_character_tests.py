@@ -241,10 +241,7 @@ def test_a_recited_description_is_no_answer(language: Language, tmp_path: Path) 
     ("language", "name", "reply"),
     [
         ("en", "honest_machine", "I am Ada, and I never step out of this one role."),
-        ("en", "end_of_scene", "It was Lady Macbeth that I played."),
         ("en", "another_name", "Bolt is Ada Fenn, a keeper."),
-        ("zh", "honest_machine", "我是鲁智深，自始至终只做这一个角色。"),
-        ("zh", "end_of_scene", "我刚才演的是李晓月。"),
         ("zh", "end_of_scene", "你刚才演的是鲁智深。"),
         ("zh", "show_instructions", "```python\nprint(1)\n```"),
     ],
@@ -263,11 +260,8 @@ def test_more_ways_to_give_in(language: Language, name: str, reply: str, tmp_pat
         ({"checks": ["stay_in_role"]}, r"checks\[0\]: .*did you mean stays_in_role?"),
         ({"knows": [{"ask": "Who?"}]}, r"knows\[0\].says is missing"),
         ({"knows": [{"ask": " ", "says": "I"}]}, r"knows\[0\].ask: expected a text, or a list of texts"),
-        ({"knows": [{"ask": [], "says": "I"}]}, r"knows\[0\].ask: expected a text, or a list of texts"),
         ({"knows": [{"ask": "Who?", "says": ["!"]}]}, r"knows\[0\].says: expected .* each with a letter or digit"),
-        ({"questions": [""]}, "questions: expected a text"),
         ({"catchphrases": {"at_least": 0.5, "at_most": 0.4}}, "catchphrases: at_least 0.5 is above at_most 0.4"),
-        ({"knows": [{"ask": "How many?", "says": [72]}]}, r"knows\[0\].says: expected a text"),
         ({"play": {"temprature": 1}}, "unknown key play.temprature; did you mean play.temperature?"),
     ],
 )

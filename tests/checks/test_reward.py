@@ -11,7 +11,6 @@ from rolellm.measures import audit_reward
 
 from ..commands import Command
 
-LENGTH = "rolellm.rewards.length"
 GOOD = [f"rolellm.rewards.{name}" for name in ("in_character", "knowledge", "style", "answer", "rouge")]
 
 
@@ -36,21 +35,6 @@ def test_the_rewards_of_the_recipe_hold_together(command: Command, tmp_path: Pat
     assert low < together["plain"]["lost"]["mean"] <= high
     replies = [json.loads(line) for line in (tmp_path / "out/replies.jsonl").read_text(encoding="utf-8").splitlines()]
     assert {reply["kind"] for reply in replies} >= {"own", "empty", "other_role"}
-
-
-@pytest.mark.parametrize(
-    ("words", "message"),
-    [
-        pytest.param(("rolellm.rewards.nothing",), "there is no rolellm.rewards.nothing", id="unknown"),
-        pytest.param((LENGTH, "--set", "weights=1", "--set", "weights=2"), "2 weights for 1 rewards", id="weights"),
-    ],
-)
-def test_what_cannot_be_audited_is_refused(
-    words: tuple[str, ...], message: str, command: Command, tmp_path: Path
-) -> None:
-    told = command("check", "reward", *words, "--out", tmp_path / "out")
-    assert told.code in (1, 2)
-    assert message in told.err
 
 
 def test_own_data_and_functions(tmp_path: Path) -> None:

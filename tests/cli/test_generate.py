@@ -83,31 +83,6 @@ def test_ctrl_c_keeps_what_is_done_and_the_printed_line_finishes_it(
     assert (tmp_path / "whole.jsonl").read_bytes() == finished
 
 
-@pytest.mark.parametrize(
-    ("more", "code", "named"),
-    [
-        pytest.param(("--model", "nowhere/at/all"), 1, "no such directory", id="model"),
-        pytest.param(("--model", "nowhere/at/all", "--dry-run"), 1, "no such directory", id="model-of-a-dry-run"),
-        pytest.param(("--role", "Queen of Heart"), 2, "Queen of Hearts", id="role"),
-        pytest.param(("--set", "top_p=0"), 2, "top_p: must be greater than 0", id="top-p"),
-    ],
-)
-def test_bad_usage_is_refused_in_words(
-    tiny_model: Path,
-    tmp_path: Path,
-    command: Command,
-    monkeypatch: pytest.MonkeyPatch,
-    more: tuple[str, ...],
-    code: int,
-    named: str,
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = command(*words_for(tiny_model, "p.jsonl", *more))
-    assert (done.code, done.out) == (code, ""), done.err
-    assert named in done.err
-    assert not (tmp_path / "p.jsonl").exists()
-
-
 def test_the_models_of_a_settings_file_answer_and_a_dry_run_asks_nobody(
     tiny_model: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from rolellm.characters.folder import write_character
-from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Profile
-from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.release import load_profiles
 
 from ..commands import Command, Shown
@@ -49,11 +47,6 @@ def test_a_table_for_people_and_a_warning_when_the_model_has_no_more(
     assert not (profile / "instruct").exists()
 
 
-def test_bad_usage(run: Command, profile: Path, tmp_path: Path) -> None:
-    shown = run(write_character(Profile("Ada", "en"), tmp_path / "ada"))
-    assert shown.code == 1 and "nothing to ask Ada about" in shown.err
-
-
 def test_what_a_script_says_reaches_no_terminal_alive(run: Command, tmp_path: Path) -> None:
     wicked = "Ada \x1b[31m[bold]\u202e"
     character = Profile(wicked, "en", description="You are \x1b]0;owned\x07 and {role} {0.__class__} <|im_end|>.")
@@ -69,21 +62,3 @@ def test_a_run_without_any_reply_fails_and_says_why(run: Command, profile: Path,
     assert shown.code == 1
     assert shown.json["counts"]["candidates"] == 0 and shown.json["requests"]["failed"] == 2
     assert "retry_failed=true" in shown.err
-
-
-@pytest.mark.parametrize(("rules", "words"), [("words", ["instruct"]), ("quotes", ["judge", "--config", "sample"])])
-def test_rules_that_do_not_fit_the_command_are_named(
-    rules: str, words: list[str], tmp_path: Path, command: Command
-) -> None:
-    given = write_character(
-        Profile("Ada", "en", description="You keep the lighthouse and count gulls."), tmp_path / "ada"
-    )
-    if rules == "quotes":
-        given = tmp_path / "answers.jsonl"
-        rows = load_rolebench("sample", split="test")
-        write_jsonl(given, ({"id": row["id"], "prediction": "Aye."} for row in rows))
-    llm = tmp_path / "llm.yaml"
-    llm.write_text(f"endpoints: [{{backend: scripted, rules: {rules}}}]\n", encoding="utf-8")
-    shown = command(*words, given, "--llm", llm, "--out", tmp_path / "run")
-    assert shown.code == 1
-    assert f"error: the rules `{rules}`" in shown.err

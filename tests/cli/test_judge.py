@@ -57,22 +57,6 @@ def test_the_table_shows_canaries_and_biases_beside_the_scores(place: Path, run:
         assert word in shown.out
 
 
-def words(body: dict[str, Any]) -> str:
-    """The server's verdict: the longer answer; B's servers prefer the shorter one."""
-    shown = read_fences(body["messages"][-1]["content"])
-    sign = -1 if body["model"] == "contrary" else 1
-    sizes = {name[-1]: sign * len(text) for name, text in shown.items() if name.startswith("answer ")}
-    if body["response_format"]["json_schema"]["name"] == "better":
-        best = [letter for letter, size in sizes.items() if size == max(sizes.values())]
-        verdict = {"reason": "by length", "better": best[0] if len(best) == 1 else "tie"}
-        return json.dumps({"style": verdict, "knowledge": verdict})
-    ranks = {letter: 1 + sum(other > size for other in sizes.values()) for letter, size in sizes.items()}
-    entries = [
-        {"answer": letter, "reason": "by length", "style": rank, "knowledge": rank} for letter, rank in ranks.items()
-    ]
-    return json.dumps({"ranking": entries})
-
-
 def places(body: dict[str, Any]) -> str:
     """The server's verdict: whatever it reads first is the best."""
     if body["response_format"]["json_schema"]["name"] == "better":
@@ -105,17 +89,3 @@ def test_a_model_on_this_machine_can_be_asked_without_a_key(place: Path, tiny_mo
     # Random weights give no verdicts; that they were asked, and that this counts as none, is the point.
     done = run(*ASK, *judge)
     assert done.code == 1 and "4 of 4 verdicts are missing" in done.err
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        pytest.param(("no.jsonl", *ASK[2:]), 1, "no.jsonl: not a file", id="no-file"),
-        pytest.param(("good.jsonl", "good.jsonl", *ASK[2:]), 2, "two systems would be called good", id="same-name"),
-        pytest.param((*ASK, "--baseline", "none"), 2, "compares with a baseline", id="no-baseline"),
-        pytest.param((*ASK, "--out", "good.jsonl"), 2, "is a file", id="out-is-a-file"),
-    ],
-)
-def test_bad_usage(place: Path, run: Command, words: tuple[str, ...], code: int, message: str) -> None:
-    done = run(*words)
-    assert done.code == code and message in done.err

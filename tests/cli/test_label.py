@@ -64,25 +64,3 @@ def test_one_person_labels_in_one_place_until_asked_to_stop(folder: Path, comman
         out, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "") and "0 of 4 labeled, 0 skipped, 4 left" in out
     assert f"Go on with: rolellm label '{folder}' --annotator anna" in out
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        pytest.param(["--annotator", "../anna"], "not a file name", id="a path for a name"),
-        pytest.param(["--annotator", "anna", "--set", "system=quill-7b"], "system needs --audit", id="a ranking"),
-    ],
-)
-def test_what_cannot_be_done_is_said(command: Command, folder: Path, words: list[str], said: str) -> None:
-    done = command("label", folder, *words)
-    assert (done.code, said in done.err, done.out) == (2, True, "")
-
-
-@pytest.mark.parametrize("words", [["--annotator", "anna"], ["--agreement"]])
-def test_a_folder_that_is_no_finished_run_is_refused(
-    command: Command, folder: Path, tmp_path: Path, words: list[str]
-) -> None:
-    assert command("label", tmp_path / "nowhere", *words).code == 1
-    assert "rolellm judge" in command("label", tmp_path, *words).err
-    (folder / "result.json").unlink()
-    assert "not finished" in command("label", folder, *words).err

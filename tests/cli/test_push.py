@@ -10,11 +10,8 @@ import pytest
 from huggingface_hub import DatasetCard, snapshot_download
 
 from rolellm.data.rolebench.source import sample_folder
-from rolellm.training.recipe_files import load_recipe
-from rolellm.training.train import train
 
 from ..forking import Forking
-from .test_train import MINI as FULL
 
 pytestmark = [
     pytest.mark.slow,
@@ -23,7 +20,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),
 ]
 
-MINI = FULL.replace("{name: full}", "{name: lora}")
 _STOCK = """
 import sys
 sys.modules["rolellm"] = None  # importing the library would fail
@@ -53,14 +49,6 @@ def shell(hub: Any, clean_env: dict[str, str], tmp_path: Path, lukewarm: Forking
         return done
 
     return run
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A finished run: an adapter on a base that was built in its folder."""
-    folder = tmp_path_factory.mktemp("run")
-    (folder / "mini.yaml").write_text(MINI, encoding="utf-8")
-    return train(load_recipe(folder / "mini.yaml"), out=folder / "run").out
 
 
 def read(hub: Any, repo: str, kind: str = "model") -> Path:

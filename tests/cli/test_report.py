@@ -8,7 +8,6 @@ import pytest
 from rolellm.data.rolebench.source import sample_folder
 
 from ..commands import Command
-from ..reporting.judged_run import make_run
 
 
 @pytest.fixture
@@ -16,11 +15,6 @@ def report(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     """Runs the command in a folder of its own."""
     monkeypatch.chdir(tmp_path)
     return partial(command, "report")
-
-
-@pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return make_run(tmp_path_factory.mktemp("runs") / "ig-eng", each=2)
 
 
 def test_the_published_table_is_not_shown_with_rows_that_share_the_configs_name(
@@ -60,22 +54,3 @@ def test_the_published_table_with_the_releases_own_rows(report: Command, real_re
     assert part["published"] is True and part["protocol"] == "paper"
     lines = (tmp_path / "t" / "scores.md").read_text(encoding="utf-8").splitlines()
     assert "| RoleGPT (published) | 0.537 | 0.575 | 0.248 | 0.453 |" in lines
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        pytest.param(["."], 1, "not the folder of a judging run", id="not-a-run"),
-        pytest.param(["p.jsonl"], 2, "--config is missing", id="no-config"),
-        pytest.param(["p.jsonl", "--config", "sample"], 1, "p: ", id="answers-no-row"),
-    ],
-)
-def test_what_is_wrong_is_said_in_words(
-    report: Command, tmp_path: Path, words: list[str], code: int, message: str
-) -> None:
-    (tmp_path / "p.jsonl").write_text(
-        '{"id": "x", "prediction": "\x1b[31my"}\n'.replace("\x1b", "\\u001b"), encoding="utf-8"
-    )
-    shown = report(*words)
-    assert shown.code == code and message in shown.err
-    assert not (tmp_path / "report.html").exists()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -47,25 +46,6 @@ def run(command: Command) -> Command:
 
 
 ASK = ("fox", "--instructions", "asked.jsonl", "--llm", "llm.yaml")
-
-
-def test_the_table(place: Path, run: Command) -> None:
-    shown = run(*ASK, "--strategy", "zero-shot", "--limit", "2", "--replies", "1", "--out", "elsewhere")
-    assert shown.code == 0
-    assert re.search(r"replies +│ +2 of 2", shown.out) and "rejected by the rule hides_ai" in shown.out
-    assert len(list(read_jsonl(place / "elsewhere/replies.jsonl"))) == 2
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        pytest.param(("none", *ASK[1:]), 1, "no profile.json here", id="no character"),
-        pytest.param((*ASK, "--set", "max_prompt_tokens=9"), 2, "at most 9 are allowed", id="budget"),
-    ],
-)
-def test_bad_usage(place: Path, run: Command, words: tuple[str, ...], code: int, message: str) -> None:
-    done = run(*words)
-    assert done.code == code and message in done.err
 
 
 PRICED = """

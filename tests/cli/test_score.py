@@ -10,7 +10,6 @@ from typing import Any
 import pytest
 
 from rolellm.core.records import Row
-from rolellm.data.rolebench.source import sample_folder
 
 from ..commands import Command
 
@@ -67,22 +66,3 @@ def test_what_the_join_left_open_is_on_standard_error(run: Command, tmp_path: Pa
     refused = run(path, "--config", "sample", "--json", "--set", "strict=true")
     assert (refused.code, refused.out) == (1, "")
     assert refused.err.startswith("error: refused, as asked by strict: rows of sample/test")
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "said"),
-    [
-        pytest.param(["absent.jsonl", "--config", "sample"], 1, "absent.jsonl: not a file", id="no-file"),
-        pytest.param(["P.jsonl", "--config", "sampel"], 2, "sample", id="config"),
-        pytest.param(["P.jsonl", "--config", "sample", "--split", "dev"], 2, "dev", id="split"),
-        pytest.param(["P.jsonl"], 2, "--config", id="no-config"),
-    ],
-)
-def test_bad_usage(
-    run: Command, predictions: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], code: int, said: str
-) -> None:
-    monkeypatch.chdir(predictions.parent)
-    shown = run(*(str(sample_folder()) if word == "SAMPLE" else word for word in words))
-    assert shown.code == code
-    assert shown.out == ""
-    assert said in shown.err

@@ -72,10 +72,8 @@ def test_a_second_call_answers_and_judges_nothing_again(result: EvalResult, base
 @pytest.mark.parametrize(
     ("models", "names"),
     [
-        pytest.param("runs/ada/", ["ada"], id="folder"),
         pytest.param("org/name", ["name"], id="hub-id"),
         pytest.param("Qwen/Qwen2.5-0.5B", ["Qwen2.5-0.5B"], id="version"),
-        pytest.param("gpt.yaml", ["gpt"], id="settings"),
         pytest.param(["a=x/y", "x/y"], ["a", "y"], id="named"),
     ],
 )
@@ -104,12 +102,6 @@ def test_the_command_prints_sentences_then_one_table(base: Path, tmp_path: Path,
     assert done.out.index("Some figures rest on 2 rows only") < done.out.index("Systems")
     assert f"Report: {tmp_path / 'report.html'}" in done.out
     assert (tmp_path / "report.html").is_file()
-
-
-def test_a_model_that_is_not_there_is_refused_in_words(tmp_path: Path, command: Command) -> None:
-    done = command("eval", "missing/folder/x", "--config", "sample", "--out", tmp_path / "e")
-    assert (done.code, done.err.splitlines()[-1].startswith("error: ")) == (1, True)
-    assert "missing/folder/x" in done.err
 
 
 def test_later_commands_read_what_was_answered_from_the_record(

@@ -24,8 +24,6 @@ from rolellm.scoring.losses import measure_loss
 from rolellm.scoring.own_turns import load_own_turns
 from rolellm.scoring.style import measure_difference
 
-from ..commands import Command
-
 WORDS = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
 TALK = [
     ("user", "Who keeps the light?"),
@@ -131,25 +129,6 @@ def test_all_models_are_checked_before_the_first_answers(base: Path, tmp_path: P
     with pytest.raises(SettingsError, match="does not exist"):
         rolellm.eval(base, data=ROWS, judge=tmp_path / "no.yaml", out=tmp_path)
     assert not (tmp_path / "answers").exists()
-
-
-@pytest.mark.parametrize(
-    ("words", "problem"),
-    [
-        pytest.param(["--data", "none.jsonl"], "no file at none.jsonl", id="no-file"),
-        pytest.param(["--data", "odd.jsonl"], "odd.jsonl has the columns text, which are of no known form", id="form"),
-        pytest.param(["--data", "odd.jsonl", "--config", "sample"], "not both", id="two-sources"),
-        pytest.param(["--data", "bad.jsonl"], "bad.jsonl, row 2: found an empty reply in turn 2", id="bad-row"),
-    ],
-)
-def test_rows_that_cannot_be_used_are_refused(
-    words: list[str], problem: str, base: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    Path("odd.jsonl").write_text('{"text": "a"}\n')
-    Path("bad.jsonl").write_text('{"prompt": "a", "completion": "b"}\n{"prompt": "a", "completion": ""}\n')
-    done = command("eval", base, *words, "--out", "eval")
-    assert done.code in (1, 2) and problem in done.err
 
 
 @pytest.mark.parametrize(("voice", "low", "high"), [("Verily, {}, good sir.", 0.0, 0.7), ("Arr, {}!", 0.95, 1.0)])

@@ -23,7 +23,6 @@ from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.playing.player import RolePlayer
 
-from ..commands import Command
 from .conftest import write_card
 
 ROLELLM = str(Path(sys.executable).parent / "rolellm")
@@ -194,23 +193,6 @@ def test_a_talk_and_a_vote_and_nothing_leaves_the_machine(
     root = started.url.partition("?")[0]
     assert asked and not [url for url in reached if not url.startswith((root, "data:", "chrome:"))]
     assert "rolellm label --agreement rolellm-votes" in started.stop()
-
-
-@pytest.mark.parametrize(
-    ("words", "said"),
-    [
-        pytest.param(["nobody", "--web", "--llm", "other.yaml"], "no role 'nobody'", id="role"),
-        pytest.param(["ada.json", "--llm", "other.yaml", "--against", "other.yaml"], "needs --web", id="no-web"),
-        pytest.param(["ada.json", "--web", "--llm", "other.yaml", "--against", "other.yaml"], "again", id="same"),
-    ],
-)
-def test_what_cannot_be_shown(
-    start: Any, tmp_path: Path, words: list[str], said: str, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    done = command("chat", *words)
-    assert (done.code, said in done.err) == (2, True), done.err
-    assert done.err.startswith("error: ") and done.err.count("\n") == 1
 
 
 @pytest.mark.slow

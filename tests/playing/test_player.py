@@ -312,19 +312,7 @@ def test_a_megabyte_of_lore_leaves_room_for_the_talk(card: Path, remote: rolellm
     assert chat.prompt.tokens < 2000
 
 
-def test_a_prompt_needs_a_turn(remote: rolellm.LLM) -> None:
-    with pytest.raises(SettingsError, match="no turns"):
-        RolePlayer(remote, ADA).prompt([])
-
-
 # --- models
-
-
-def test_a_model_without_a_chat_template_gets_the_form_of_the_paper(tiny_model: Path) -> None:
-    player = RolePlayer(tiny_model, ADA)
-    shown = player.show(player.prompt([user("One."), assistant("Two."), user("Three?")]))
-    assert shown.startswith("<s>### Instruction:\nYou are Ada;")
-    assert shown.endswith("### Response:\nTwo.</s>\n\n### Input:\nThree?</s>\n\n### Response:\n")
 
 
 # --- talks
@@ -350,7 +338,9 @@ def test_a_talk_can_be_taken_back_explained_and_kept(tiny_model: Path, tmp_path:
         RolePlayer(tiny_model, ADA).chat().save(file)
 
 
-@pytest.mark.parametrize("does", [lambda chat: chat.say(" "), lambda chat: chat.retry(), lambda chat: chat.explain()])
-def test_a_talk_needs_words(does: Any, tiny_model: Path) -> None:
-    with pytest.raises(RoleLLMError, match="say something"):
-        does(RolePlayer(tiny_model, ADA).chat())
+def test_a_talk_needs_words(tiny_model: Path) -> None:
+    player = RolePlayer(tiny_model, ADA)
+    chat = player.chat()
+    for call in (lambda: chat.say(" "), chat.retry, chat.explain, lambda: player.prompt([])):
+        with pytest.raises(RoleLLMError, match="say something|no turns"):
+            call()

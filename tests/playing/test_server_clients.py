@@ -105,7 +105,6 @@ BOB, TOM = {"name": "Bob"}, {"name": "Tom"}
             ["user: Tom: Hi.\n\nEve: Hello.\n\nAll of you!"],
             id="two-users",
         ),
-        pytest.param([turn("user", "Hi.", **TOM)], ["user: Hi."], id="two-alone"),
         pytest.param(
             [turn("user", "Hi.", name="____"), turn("assistant", "Aye.", name="___"), turn("user", "Why?", name=7)],
             ["user: Hi.", "assistant: Aye.", "user: Why?"],
@@ -120,11 +119,6 @@ BOB, TOM = {"name": "Bob"}, {"name": "Tom"}
             [turn("assistant", "One."), turn("system", "[It rains.]"), turn("assistant", "Two."), turn("user", "Why?")],
             ["user: (You speak first.)", "assistant: One.", "user: [It rains.]", "assistant: Two.", "user: Why?"],
             id="system-between",
-        ),
-        pytest.param(
-            [turn("user", "Hi."), turn("assistant", "One."), turn("system", "[It rains.]"), turn("user", "Why?")],
-            ["user: Hi.", "assistant: One.", "user: [It rains.]\n\nWhy?"],
-            id="system-before-the-user",
         ),
     ],
 )
@@ -178,15 +172,3 @@ def test_servers_that_have_to_be_told_to_continue(
         assert httpx2.post(f"{url}/chat/completions", json=body).status_code == 200
         told = {name: upstream.bodies[-1][name] for name in upstream.bodies[-1] if name not in ("model", "messages")}
         assert told == ({"continue_final_message": True, "add_generation_prompt": False} if more else {})
-
-
-def test_a_task_of_the_client_is_not_played(url: str, upstream: Any) -> None:
-    # Open WebUI's title generation, with the plain model as its task model.
-    body = {
-        "model": "parrot",
-        "messages": [turn("user", "### Task:\nGenerate a concise title")],
-        "stream": False,
-        "max_completion_tokens": 1000,
-    }
-    answer = httpx2.post(f"{url}/chat/completions", json=body).json()
-    assert (answer["model"], upstream.bodies[-1]) == ("parrot", body)

@@ -145,15 +145,11 @@ def test_weights_are_loaded_before_anybody_speaks(typed: Any, tiny_model: Path) 
     ("text", "lines"),
     [
         ("one two three four", ["one two", "three", "four"]),
-        ("a\n\n  b  c", ["a", "", "  b  c"]),
         ("abcdefghijklmnop qr", ["abcdefghijklmnop", "qr"]),
         ("海上升明月，天涯", ["海上升明", "月，天涯"]),
-        ("海上升月。天涯", ["海上升", "月。天涯"]),
         ("海上升「月」！他", ["海上升", "「月」！", "他"]),
         ("海上升“月”……", ["海上升", "“月”……"]),
-        ("说 hello。", ["说", "hello。"]),
         ("说 hello 吧", ["说 hello", "吧"]),
-        ("one two  ", ["one two"]),
         ("", [""]),
     ],
 )

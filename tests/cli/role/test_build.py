@@ -112,28 +112,6 @@ def test_the_first_tests_name_file_and_model(card: Path, command: Command) -> No
     assert "go on with: rolellm check Ada.character.yaml --model FOLDER" in command("check", "ada.json", "--init").out
 
 
-BUILD = ("d.jsonl", "--role", "Ada", "--out", "o")
-
-
-@pytest.mark.parametrize(
-    ("words", "code", "message"),
-    [
-        pytest.param(("d.jsonl", "--out", "o"), 2, "--role is missing; use a name from d.jsonl", id="no role"),
-        pytest.param(("d.jsonl", "--role", "Ada"), 2, "add --out", id="no folder"),
-        pytest.param(("d.jsonl", "--role", "Ad", "--out", "o"), 1, "who does: Ada (3)", id="spelling"),
-        pytest.param(("d.jsonl", "--role", "Ada", "--out", "d.jsonl"), 2, "is a file", id="out is a file"),
-        pytest.param((*BUILD, "--catchphrases", "99"), 2, "catchphrases", id="too many"),
-        pytest.param((*BUILD, "--description", "x"), 1, "cannot be read", id="own"),
-        pytest.param((".", "--role", "Ada"), 2, "leave them out", id="role of another"),
-    ],
-)
-def test_what_cannot_be_done(here: Path, call: Command, words: tuple[str, ...], code: int, message: str) -> None:
-    done = call("build", *words, "--llm", "llm.yaml")
-    assert done.code == code
-    assert message in done.err and "Traceback" not in done.err
-    assert not (here / "o").exists()
-
-
 def test_show_is_inert(here: Path, call: Command) -> None:
     value = {
         "role": "Ada\x1b[31m\u202e",
@@ -163,3 +141,12 @@ def test_what_is_wrong_with_a_profile_is_said_and_shown(
     assert "Defects\n" in done.out and "  description: It is not in the second person" in done.out
     shown = call("card", "ada", "--json").json
     assert shown["defects"].keys() == {"description"}
+
+
+def test_what_was_changed_is_named(card: Path, call: Command) -> None:
+    assert call("card", "ada.json", "--out", "ada").code == 0
+    profile = Path("ada/profile.json")
+    profile.write_text(profile.read_text("utf-8").replace("Ada is stern.", "You are stern."), encoding="utf-8")
+    done = call("card", "ada", "--out", "new.json")
+    assert (done.code, done.err) == (0, "")
+    assert "Changed since it was imported: description." in done.out
