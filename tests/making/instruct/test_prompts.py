@@ -18,7 +18,6 @@ from rolellm.making.settings import LEAST_FOUND
 
 ADA = Profile("Ada", "en", description="You count.", catchphrases=("One!",))
 SCRIPT = Segment("script/0001", "script", "Brom: Halt.\nAda: No.", 6)
-PROFILE = Segment("profile", "profile", 'You count. Your catchphrase is: "One!"', 6)
 
 
 def ask(task: Task, character: Profile = ADA) -> Request:

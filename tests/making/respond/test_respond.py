@@ -47,11 +47,6 @@ def numbered(request: Request) -> str:
     return f"To {len(request.messages[-1].content)} I say {request.repeat}."
 
 
-def test_one_reply_is_the_baseline(respond: Respond) -> None:
-    (row,) = respond(numbered, ["Why?"], RespondSettings(replies=1, temperature=0)).result.rows
-    assert (row["generated"], row["rolegpt"]) == ([], "To 4 I say 0.")
-
-
 BAD = {
     0: "As an AI language model, I say nothing.",
     1: "I'm sorry, but I can't help with that.",
