@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolellm.core.records import Language, Profile, Turn
-from rolellm.making.profile.phrases import OFFERED, Phrase, find_repeated_phrases
+from rolellm.making.profile.build import OFFERED, Phrase, find_repeated_phrases
 
 
 def character(lines: list[tuple[str, str]], language: Language = "en", role: str = "Ann") -> Profile:

@@ -1,8 +1,7 @@
 import pytest
 
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage
-from rolellm.making.profile.build import accept_picks
-from rolellm.making.profile.phrases import Phrase
+from rolellm.making.profile.build import Phrase, accept_picks
 
 PHRASES = [Phrase("Count the steps!", 3, 0, 2.0), Phrase("{role} {most}", 2, 1, 1.0), Phrase("Nine.", 1, 0, 0.0)]
 
