@@ -32,7 +32,7 @@ def mini(base: Path) -> dict[str, Any]:
 def test_replies_in_the_role_s_voice_are_preferred_to_role_free_answers(
     trainer: str, mini: dict[str, Any], tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"trainer": trainer, "per_device_train_batch_size": 4, "max_steps": 2}
+    options: dict[str, Any] = {"trainer": trainer, "replies_per_step": 4, "max_steps": 2}
     run = train(mini, out=tmp_path / "run", **options)
     assert run.steps == 2
     assert all(any(key.startswith("rewards/") for key in line) for line in run.metrics)
@@ -160,7 +160,7 @@ def test_rows_that_are_not_there_leave_the_loss_of_routed_experts_finite(tokeniz
     examples = [Example(str(number), (5, 6, 7), (8 + number, 2)) for number in range(3)]
     sizes = {"num_local_experts": 2, "num_experts_per_tok": 1, "output_router_logits": True}
     training = TrainingRecipe(
-        per_device_train_batch_size=4, num_train_epochs=1.0, use_cpu=True, max_length=32, shared_prefix=False
+        replies_per_step=4, num_train_epochs=1.0, use_cpu=True, max_length=32, shared_prefix=False
     )
     job = Fit(training=training, method=MethodRecipe(name="full"), folder=tmp_path, label="test")
     fitted = fit(new_model("Mixtral", len(tokenizer), **sizes), tokenizer, examples, job)
