@@ -380,7 +380,7 @@ def _share_step(training: TrainingRecipe) -> int:
     Raises:
         RecipeError: When they cannot be shared evenly.
     """
-    processes = join_processes(training).num_processes
+    processes: int = join_processes(training).num_processes
     replies, rest = divmod(training.replies_per_step, processes)
     if rest:
         raise RecipeError(
@@ -396,9 +396,9 @@ def _get_default_pass(training: TrainingRecipe) -> int:
 
 def _choose_pass(training: TrainingRecipe, step: int) -> int:
     """The replies of a forward pass: so many that whole passes make a step."""
-    size = training.replies_per_pass
-    if size == "auto":
-        size = _get_default_pass(training)
+    size = _get_default_pass(training)
+    if training.replies_per_pass != "auto":
+        size = training.replies_per_pass
     size = min(size, step)
     while step % size:
         size -= 1
