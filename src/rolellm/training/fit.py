@@ -395,7 +395,7 @@ def _get_default_pass(training: TrainingRecipe) -> int:
 
 
 def _choose_pass(training: TrainingRecipe, step: int) -> int:
-    """The replies of a forward pass: so many that whole passes make a step."""
+    """The replies of a forward pass, which divide a step."""
     size = _get_default_pass(training)
     if training.replies_per_pass != "auto":
         size = training.replies_per_pass
