@@ -49,12 +49,14 @@ def test_secondary_keys_narrow_down(logic: Any, called: list[str]) -> None:
     "key",
     [
         pytest.param("/(a|aa)+$/", id="backtracking"),
+        pytest.param("/(?R)/", id="recursion"),
         pytest.param("/(?:a?){999999999}b/", id="a billion copies"),
         pytest.param("/((((a{1000}){1000}){1000}){1000})/", id="repetitions within repetitions"),
         pytest.param(f"/{'|'.join(f'w{number}x' for number in range(15_000))}/", id="an alternation of 100 KB"),
         pytest.param(f"/{'|'.join(f'[ab]{{0,{number}}}c' for number in range(500, 900))}/", id="half a million states"),
         pytest.param(f"/{'(' * 50_000}a{')' * 50_000}b/", id="groups within groups"),
         pytest.param("/\ud800/", id="half a surrogate pair"),
+        pytest.param("/([ab]{0,1000}c|[ab]{0,999}d)/", id="many states at once"),
     ],
 )
 def test_no_pattern_takes_long_or_much(key: str) -> None:

@@ -122,3 +122,8 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     check_run_folder(home / "respond-questions", "respond")
     with pytest.raises(SettingsError, match=r"a release only finds runs .* name it .*respond-questions"):
         check_run_folder(home / "questions", "respond")
+
+
+def test_without_a_model_a_plan_that_asks_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="a model is needed"):
+        run_step(Gossip(), None, tmp_path / "run")

@@ -16,6 +16,7 @@ from .conftest import make_card
     ("value", "note"),
     [
         pytest.param({"data": {"name": "A"}}, "no `spec`", id="no spec"),
+        pytest.param({"spec": "chara_card_v4", "data": {"name": "A"}}, "chara_card_v4", id="a later spec"),
     ],
 )
 def test_a_card_of_another_version_is_read_with_a_note(value: Any, note: str) -> None:
@@ -69,6 +70,7 @@ def test_thousands_of_odd_entries_do_not_make_thousands_of_notes() -> None:
         pytest.param(b'{"name": "x", "scenario": "", "persona": {"kind": "text"}}', "Agnai's own", id="Agnai"),
         pytest.param(b'{"name": "\xff"}', "UTF-8", id="no UTF-8"),
         pytest.param(b'{"name": NaN}', "NaN is not a value", id="NaN"),
+        pytest.param(b'{"name": ' + b"9" * 5000 + b"}", "not valid JSON", id="a number of 5,000 digits"),
         pytest.param(b'{"data":' * 10_000 + b"1" + b"}" * 10_000, "nested too deep", id="10,000 deep"),
     ],
 )

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from rolellm.characters.cards import card as card_module
 from rolellm.characters.cards.card import load_card
 from rolellm.characters.folder import export_card, import_card, read_character
 from rolellm.core.errors import CardError
@@ -83,3 +84,9 @@ def test_what_cannot_be_read_is_refused(make: Callable[[Path], Any], says: str, 
     make(tmp_path / "a.charx")
     with pytest.raises(CardError, match=rf"a\.charx: .*{says}"):
         load_card(tmp_path / "a.charx")
+
+
+def test_a_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(card_module, "_MAX_FILE", 1000)
+    with pytest.raises(CardError, match="remove some of its assets"):
+        load_card(write(tmp_path / "a.charx", ("card.json", b"{}"), ("zeros", bytes(2000))))

@@ -37,10 +37,12 @@ def test_a_card_is_read(chunks: list[bytes], first_mes: str, note: str, write_pn
     [
         pytest.param([chunk(b"tEXt", b"Comment\0hello")], "a picture without a card", id="another text"),
         pytest.param([chunk(b"tEXt", b"chara\0\xff\xfe")], "not base64", id="not base64"),
+        pytest.param([chunk(b"tEXt", b"chara\0" + b"QUJD" * 7_500_000)], "bytes of JSON, the maximum", id="30 MB"),
         pytest.param([chunk(b"tEXt", b"a\0" + b"QUJD" * 10_000_000)] * 2, "cut off or damaged", id="80 MB of texts"),
         pytest.param([chunk(b"tEXt", b"chara\0e30=", length=HUGE)], "damaged", id="length lies, long"),
         pytest.param([chunk(b"tEXt", b"chara\0e30=", checksum=7)], "damaged", id="false checksum"),
         pytest.param([OLD, chunk(b"zTXt", b"chara\0\0" + BOMB)], "damaged", id="bomb in zTXt"),
+        pytest.param([OLD, chunk(b"iTXt", b"ccv3\0\1\0\0\0" + BOMB)], "damaged", id="bomb in iTXt"),
     ],
 )
 def test_a_png_without_a_card_that_can_be_read_is_refused(

@@ -43,6 +43,9 @@ def quoted(text, language="en"):
         pytest.param("en", "«Ici», said Marie.", ["Ici"], id="guillemets"),
         pytest.param("zh", '众人道："好！"他道："不好！"', ["好！", "不好！"], id="straight, Chinese"),
         pytest.param("zh", "「你說『好』嗎？」他問。", ["你說『好』嗎？"], id="corner brackets"),
+        pytest.param(
+            "zh", '甲道："我先去。乙道："我后去。"', ["我先去。", "我后去。"], id="closing mark missing, Chinese"
+        ),
         pytest.param("zh", '他去了。"众人道："好！"他道："走。"', ["好！", "走。"], id="opening mark missing, Chinese"),
     ],
 )

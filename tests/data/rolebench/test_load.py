@@ -10,7 +10,7 @@ from pathlib import Path
 
 import datasets
 import pytest
-from datasets import load_dataset
+from datasets import get_dataset_config_names, get_dataset_split_names, load_dataset
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -223,3 +223,8 @@ def test_any_text_is_kept_as_released(rows, write_release, tmp_path_factory):
     read = list(iter_rows(release, get_config("instruction-generalization-eng"), "test"))[: len(released)]
     assert [(row["role"], row["question"], row["references"]) for row in read] == rows
     assert len({row["id"] for row in read}) == len(read)
+
+
+def test_config_and_split_names():
+    assert get_dataset_config_names("rolebench") == list(CONFIGS)
+    assert get_dataset_split_names("rolebench", "sample") == ["train", "test"]

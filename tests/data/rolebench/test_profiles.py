@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import DataError
+from rolellm.core.errors import DataError, ReleaseNotFoundError
 from rolellm.data.rolebench.release import load_profiles
 from rolellm.data.rolebench.source import MissingFilesWarning, sample_folder
 
@@ -98,3 +98,10 @@ def test_the_hub_is_asked_for_profiles_only(write_release: Any, release_hub: Any
     )
     assert shown.stdout.strip() == "['Fox', 'Owl']", shown.stderr
     assert set(hub.requested) == {"profiles-eng/desc.json", path("Fox"), path("Owl")}
+
+
+def test_no_dialogue_at_all_names_the_files_and_a_way_out(write_release: Any) -> None:
+    with pytest.raises(ReleaseNotFoundError) as caught:
+        load_profiles(CONFIG, write_release())
+    for word in ("Fox, Owl", "profiles-eng/profiles-eng-*.jsonl", "Hub", "sample"):
+        assert word in str(caught.value)

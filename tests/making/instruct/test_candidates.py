@@ -12,7 +12,6 @@ from rolellm.making.instruct.candidates import (
     build_pairs_schema,
     load_examples,
     parse_candidate,
-    parse_level,
     parse_pairs,
     parse_rating,
 )
@@ -33,19 +32,6 @@ def read(text: str) -> list[Any]:
 
 
 @pytest.mark.parametrize(
-    ("said", "level"),
-    [
-        pytest.param("Full", "high", id="full, as in the sample"),
-        pytest.param("unlikely", "low", id="unlikely is not likely"),
-        pytest.param("not high", "low", id="denied"),
-        pytest.param("blue", None, id="no level"),
-    ],
-)
-def test_levels(said: str, level: str | None) -> None:
-    assert parse_level(said) == level
-
-
-@pytest.mark.parametrize(
     ("value", "level", "reason"),
     [
         pytest.param({"level": "low", "reason": " A  guess. "}, "low", "A guess.", id="object"),
@@ -62,6 +48,7 @@ def test_ratings(value: Any, level: str | None, reason: str) -> None:
     [
         pytest.param(json.dumps({"pairs": [PAIR]}), id="as asked"),
         pytest.param(json.dumps([PAIR]), id="bare list"),
+        pytest.param(json.dumps(PAIR), id="one pair"),
         pytest.param(json.dumps({"questions": [PAIR]}), id="another key"),
         pytest.param("Here you are:\n```json\n" + json.dumps({"pairs": [PAIR]}) + "\n```\nMore?", id="fenced"),
         pytest.param('<think>{"pairs": []}</think>' + json.dumps({"pairs": [PAIR]}), id="after thoughts"),
@@ -99,11 +86,6 @@ def test_confidence_opens_with_completeness_as_the_releases_does() -> None:
 )
 def test_an_item_that_is_no_pair_says_why(item: Any, problem: str) -> None:
     assert str(parse_candidate(item, *ORIGIN).problem).startswith(problem)
-
-
-def test_half_a_surrogate_pair_is_replaced() -> None:
-    found = parse_candidate({**PAIR, "question": "Ada \ud83d?", "answer": "\ud83d\ude00 yes"}, *ORIGIN)
-    assert (found.question, found.answer) == ("Ada \ufffd?", "😀 yes")
 
 
 @given(

@@ -131,3 +131,8 @@ def test_nearly_the_same_answer_is_kept_once_unless_it_is_short(make_candidate: 
     found = only(*long, *short, other)
     assert [item.by for item in found] == [None, "duplicate", None, None, None]
     assert f"the same answer as {long[0].id}" in str(found[1].reason)
+
+
+def test_a_question_that_speaks_of_a_script_is_dropped(make_candidate: Make) -> None:
+    asked = [make_candidate(text, "往北走了。") for text in ("在剧本中，你往哪里走了？", "你往哪里走了？")]
+    assert [verdict.by for verdict in filter_candidates(asked, MONK, FilterSettings())] == ["form", None]

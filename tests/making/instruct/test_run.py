@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from rolellm.core.fingerprint import hash_json
+from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Lore, Profile, Turn
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Model, Request, RunOptions
@@ -135,3 +136,15 @@ def test_the_plan_is_what_a_generous_model_is_asked(tmp_path: Path) -> None:
         if "asked before" not in item.messages[-1].content:
             assert item == real[item.tag]
         assert item.messages[:-1] == real[item.tag].messages[:-1]
+
+
+def test_one_request_without_a_usable_reply_does_not_stop_the_rest(tmp_path: Path) -> None:
+    def answer(request: Request) -> Any:
+        return "I would rather not." if request.tag == "instruct/profile/001" else full(request)
+
+    made = run(tmp_path, ADA, answer, per_role=70)
+    result = made.result
+    assert [line["tag"] for _, line in read_jsonl(tmp_path / "failed.jsonl")] == ["instruct/profile/001"]
+    assert sum(result.distinct.values()) >= 70
+    assert result.shortfall is None
+    assert made.failed == 1

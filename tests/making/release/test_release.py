@@ -214,3 +214,11 @@ def test_what_cannot_be_held_out(tmp_path: Path, roles: list[tuple[str, Language
     made = [gather(make(tmp_path / str(place), *role)) for place, role in enumerate(roles)]
     with pytest.raises(SettingsError, match=words):
         write_release(made, tmp_path / "out", SplitRule(held_out=(held_out,)))
+
+
+def test_the_folder_one_is_in_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ann = gather(make(tmp_path / "Ann", "Ann"))
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    with pytest.raises(SettingsError, match="the current folder"):
+        write_release([ann], "..")
