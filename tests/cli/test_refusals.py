@@ -85,6 +85,7 @@ REFUSALS = {
     "report, not a run": ("report full", 1, "not the folder of a judging run"),
     "report, no config": ("report odd.jsonl", 2, "--config is missing"),
     "report, answers no row": ("report odd.jsonl --config sample", 1, "odd: "),
+    "chat, no model": ("chat fox", 2, "no model is named"),
     "chat, no role": ("chat nobody --llm llm.yaml", 2, "for all roles, set $ROLEBENCH_DIR"),
     "chat, no role on a page": ("chat nobody --llm llm.yaml --web", 2, "no role 'nobody'"),
     "chat, a talk that is there": (f"{CHAT} --out llm.yaml", 2, "llm.yaml exists already"),

@@ -99,3 +99,12 @@ def test_the_command_talks_through_a_server(
     )
     assert [one["role"] for one in sessions(tmp_path / "talks")] == ["Ada", "Queen of Hearts"]
     assert sessions(tmp_path / "talks")[0]["messages"][-1]["content"] == "6 messages, friend."
+
+
+def test_a_model_on_this_machine(tmp_path: Path, tiny_model: Path, script: Path) -> None:
+    how: dict[str, Any] = {"max_tokens": 12, "context": 200}
+    llm = LLM(backend="local", model=str(tiny_model), adapter=None)
+    done = converse([ADA, LU], llm, tmp_path / "run", script, **how)
+    assert (done["sessions"], done["replies"]) == (2, 6) or done["ended_early"]
+    again = converse([ADA, LU], llm, tmp_path / "run", script, **how)
+    assert again["spent"]["calls"] == 0 and again["replies"] == done["replies"]

@@ -342,5 +342,5 @@ def test_a_talk_needs_words(tiny_model: Path) -> None:
     player = RolePlayer(tiny_model, ADA)
     chat = player.chat()
     for call in (lambda: chat.say(" "), chat.retry, chat.explain, lambda: player.prompt([])):
-        with pytest.raises(RoleLLMError, match="say something|no turns"):
+        with pytest.raises(RoleLLMError, match=r"say something|no turns"):
             call()

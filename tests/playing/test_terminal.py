@@ -144,6 +144,8 @@ def test_weights_are_loaded_before_anybody_speaks(typed: Any, tiny_model: Path) 
 @pytest.mark.parametrize(
     ("text", "lines"),
     [
+        ("a\n\n  b  c", ["a", "", "  b  c"]),
+        ("one two  ", ["one two"]),
         ("one two three four", ["one two", "three", "four"]),
         ("abcdefghijklmnop qr", ["abcdefghijklmnop", "qr"]),
         ("海上升明月，天涯", ["海上升明", "月，天涯"]),
