@@ -88,59 +88,37 @@ WAITS = {
     "limited_date": pytest.approx(0.6, abs=0.65),
     "limited_absurd": 1e9,
 }
-#: Fault: how it ends, whether it is worth another try, whether it may have been charged.
+#: How calls end: the kind, whether another try is worth it, whether it may have been charged; and the faults.
 CALLS_THAT_FAIL = {
-    "limited": ("rate_limited", True, False),
-    "limited_seconds": ("rate_limited", True, False),
-    "limited_ms": ("rate_limited", True, False),
-    "limited_date": ("rate_limited", True, False),
-    "limited_negative": ("rate_limited", True, False),
-    "limited_absurd": ("rate_limited", True, False),
-    "limited_words": ("rate_limited", True, False),
-    "limited_nan": ("rate_limited", True, False),
-    "quota": ("forbidden", False, False),
-    "error_500": ("server_error", True, False),
-    "error_502": ("server_error", True, False),
-    "error_503": ("server_error", True, False),
-    "error_in_200": ("server_error", True, True),
-    "bad_request": ("bad_request", False, False),
-    "unauthorized": ("unauthorized", False, False),
-    "forbidden": ("forbidden", False, False),
-    "not_found": ("not_found", False, False),
-    "request_timeout": ("timeout", True, True),
-    "conflict": ("server_error", True, False),
-    "unprocessable": ("bad_request", False, False),
-    "redirect": ("not_found", False, False),
-    "drip": ("timeout", True, True),
-    "silent": ("timeout", True, True),
-    "reset": ("connection", True, True),
-    "reset_after": ("connection", True, True),
-    "cut": ("connection", True, True),
-    "echo": ("unauthorized", False, False),
-    "echo_500": ("server_error", True, False),
+    fault: ending
+    for ending, faults in {
+        (
+            "rate_limited",
+            True,
+            False,
+        ): "limited limited_seconds limited_ms limited_date limited_negative limited_absurd limited_words limited_nan",
+        ("forbidden", False, False): "quota forbidden",
+        ("server_error", True, False): "error_500 error_502 error_503 conflict echo_500",
+        ("server_error", True, True): "error_in_200",
+        ("bad_request", False, False): "bad_request unprocessable",
+        ("unauthorized", False, False): "unauthorized echo",
+        ("not_found", False, False): "not_found redirect",
+        ("timeout", True, True): "request_timeout drip silent",
+        ("connection", True, True): "reset reset_after cut",
+    }.items()
+    for fault in faults.split()
 }
 REPLIES = {
-    "empty_choices": "empty",
-    "no_choices": "empty",
-    "null_message": "empty",
-    "empty_text": "empty",
-    "tool_calls": "empty",
-    "refusal": "refused",
-    "content_filter": "filtered",
-    "length": "length",
-    "no_usage": "stop",
-    "wrong_usage": "stop",
-    "fenced": "stop",
-    "cut_json": "stop",
-    "doubled": "stop",
-    "deep": "stop",
-    "surrogate": "stop",
-    "echo_reply": "stop",
-    "deep_body": "malformed",
-    "not_json": "malformed",
-    "not_object": "malformed",
-    "not_utf8": "malformed",
-    "half_json": "malformed",
+    fault: finish
+    for finish, faults in {
+        "empty": "empty_choices no_choices null_message empty_text tool_calls",
+        "refused": "refusal",
+        "filtered": "content_filter",
+        "length": "length",
+        "stop": "no_usage wrong_usage fenced cut_json doubled deep surrogate echo_reply",
+        "malformed": "deep_body not_json not_object not_utf8 half_json",
+    }.items()
+    for fault in faults.split()
 }
 
 
