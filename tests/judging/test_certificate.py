@@ -171,6 +171,8 @@ def test_the_verdict_stands_next_to_later_win_rates(tmp_path: Path) -> None:
     assert after.certificates == (f"judge words: {certificate.line}",)
     assert after.to_dict()["judges"][0]["certificate"] == certificate.line
     assert after.fingerprint == before.fingerprint, "a certificate changes no verdict"
+    rolellm.report(after, tmp_path / "page.html")
+    assert "planted losers win up to" in (tmp_path / "page.html").read_text()
     path = tmp_path / "certificate-words" / "certificate.json"
     outdated = "examined in another version or at another address; renew it with `rolellm judge --certify`"
     written = path.read_text()

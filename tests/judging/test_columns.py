@@ -43,6 +43,11 @@ def test_ids_follow_the_content_not_the_place(order: list[int]) -> None:
     assert len(set(before)) == 5
 
 
+def test_rows_that_are_the_same_are_still_two() -> None:
+    first, second = build_rows(2, questions=["a", "a"], roles=["x", "x"])
+    assert second["id"] == f"{first['id']}-2"
+
+
 def test_half_a_surrogate_pair_becomes_text() -> None:
     names = ("questions", "roles", "descriptions", "knowledge")
     (row,) = build_rows(1, **{name: [f"{name}\ud800"] for name in names})

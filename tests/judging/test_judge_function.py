@@ -46,6 +46,7 @@ def test_datasets_files_and_texts_are_judged_alike(rows: Any, good: Any, tmp_pat
     table = result.to_pandas().set_index(["system", "measure"])["mean"]
     rates = {one["name"]: one["pairwise"] and one["pairwise"]["win_rate"] for one in first}
     assert table["bad", "win_rate"] == rates["bad"]["mean"]
+    assert "<table" in result._repr_html_() and "good" in repr(result)
 
 
 def test_files_find_their_rows_as_the_command_does(rows: Any, command: Command, tmp_path: Path) -> None:

@@ -76,6 +76,7 @@ def _change(name: str, old: str, new: str) -> Callable[[Path], None]:
     [
         pytest.param(_drop("schema.json"), "schema.json: cannot be read", id="no-schema"),
         pytest.param(_write("schema.json", "{"), "not a valid schema", id="broken-schema"),
+        pytest.param(_write("schema.json", "[]"), "expected a JSON schema", id="schema-no-object"),
         pytest.param(_write("judge.yaml", "- a"), "expected keys and values", id="settings-a-list"),
         pytest.param(_change("judge.yaml", "parser: better", "parser: ranking"), "another parser's", id="parser"),
         pytest.param(_change("en.user.txt", "{question}", ""), "{question}", id="slot-missing"),

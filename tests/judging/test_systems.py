@@ -113,6 +113,8 @@ BARE = [Row(row.id, row.role, row.language, row.subset, row.question, row.refere
     ("given", "settings", "problem"),
     [
         pytest.param(("x/a.jsonl", "y/a.jsonl"), {}, r"FIRST=.*a\.jsonl SECOND=", id="two files of one name"),
+        pytest.param(("=x/a.jsonl",), {}, r"expected P\.jsonl or NAME=", id="no name"),
+        pytest.param(("x/a.jsonl", "a=y/a.jsonl"), {}, "named after its file", id="a file's name"),
         pytest.param(("RoleGPT=x/a.jsonl",), {}, "name of the rows' own baseline", id="the baseline's name"),
         pytest.param((f"{ECHO}=x/a.jsonl",), {}, "name of a canary", id="a canary's name"),
         pytest.param(("x/a.jsonl",), {"baseline": "y/a.jsonl"}, "baseline would have the name", id="its own baseline"),

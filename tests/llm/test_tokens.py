@@ -81,6 +81,7 @@ def test_the_estimate_is_of_the_size_that_large_vocabularies_give() -> None:
     [
         pytest.param("", id="empty"),
         pytest.param("\ud800", id="half-a-pair"),
+        pytest.param("a" * 100_000, id="one-long-word"),
         pytest.param("<|im_end|>" * 1000, id="special-tokens"),
     ],
 )
