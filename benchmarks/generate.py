@@ -85,7 +85,7 @@ def theirs(model: LocalModel, prompts: list[list[int]], decoding: Decoding, size
                 input_ids=ids,
                 attention_mask=mask,
                 max_new_tokens=decoding.max_new_tokens,
-                eos_token_id=model._stops,
+                eos_token_id=model.stops,
                 pad_token_id=padding,
                 **how,
             )
