@@ -88,7 +88,7 @@ def find_vllm(engine: str, device: str = "auto") -> list[str] | None:
         words[:1] = shlex.split(os.environ.get(VARIABLE, VLLM))
     path = None
     if words:
-        path = shutil.which(Path(words[0]).expanduser())
+        path = shutil.which(str(Path(words[0]).expanduser()))
     if path is None and is_auto:
         _say_faster()
         return None
