@@ -181,7 +181,7 @@ class ModelSettings:
         engine: For local: builtin, vllm, or vLLM's path, with flags where needed; auto: vLLM where found with a GPU.
         device: For local: where the model runs.
         dtype: For local: the weights' type.
-        batch_size: For local: prompts in one forward pass.
+        batch_size: For local: prompts in one forward pass; by default 8 on a CPU, 256 on a GPU where they fit.
         rules: For scripted: the name of the rules.
     """
 
@@ -200,7 +200,7 @@ class ModelSettings:
     engine: str = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    batch_size: int = Field(default=8, ge=1)
+    batch_size: int | None = Field(default=None, ge=1)
     rules: str | None = None
 
     def __post_init__(self) -> None:

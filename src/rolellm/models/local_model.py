@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,7 +25,7 @@ from rolellm.models.prompts.render import load_chat_template
 if TYPE_CHECKING:
     import torch
 
-    from rolellm.models.prefix_generation import SharedGeneration
+    from rolellm.models.prefix_generation import BatchLimits, SharedGeneration
 
 
 @settings
@@ -194,8 +194,7 @@ class LocalModel:
         self.end = find_end_token(self.tokenizer)
         self._model: Any = None
         self._shared: SharedGeneration | None = None
-        # Prompts a batch, once a larger one was too large for the memory.
-        self._most: int | None = None
+        self._limits: BatchLimits | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _load_once, self._given
@@ -272,6 +271,22 @@ class LocalModel:
             model = load_adapter(model, self.source.adapter)
         self._model = model.eval()
 
+    def find_limits(self) -> BatchLimits:
+        """Find how much goes through the model together: what the memory holds next to the weights, which are loaded.
+
+        Raises:
+            ModelError: When the weights cannot be loaded.
+        """
+        self.load()
+        if self._limits is None:
+            import torch
+
+            from rolellm.models.prefix_generation import fit_batches
+
+            dtype = getattr(torch, self.dtype)
+            self._limits = fit_batches(self.config.get_text_config(), dtype, _measure_free_memory(self.device))
+        return self._limits
+
     def generate_batch(
         self,
         prompts: Sequence[Sequence[int]],
@@ -282,7 +297,8 @@ class LocalModel:
         """Answer prompts together; each reply is what the prompt would get alone, up to rounding.
 
         What prompts begin with in common goes through the model once, in the families for which that is exact; the
-        beginning seen last is kept for the next call. Out of memory, the batch is halved.
+        beginning seen last is kept for the next call. More than fits into memory goes in parts; out of memory, they are
+        halved.
 
         Args:
             prompts: Token ids, one sequence a prompt.
@@ -300,14 +316,21 @@ class LocalModel:
         Warns:
             RoleLLMWarning: Once, when beginnings are not shared, and when a batch did not fit.
         """
-        self.load()
+        from rolellm.models.prefix_generation import cut_batches
+
         keys = list(keys or [str(n) for n in range(len(prompts))])
         if shared is None:
             shared = find_shared_lengths(prompts)
+        lengths = [len(prompt) for prompt in prompts]
+        heads = [tuple(prompt[:length]) for prompt, length in zip(prompts, shared, strict=True)]
+        most = decoding.max_new_tokens
         replies: list[list[int]] = []
         while len(replies) < len(prompts):
             start = len(replies)
-            part = slice(start, start + (self._most or len(prompts)))
+            limits = self.find_limits()
+            waiting = range(start, len(prompts))
+            batch = next(cut_batches(waiting, lengths, shared, heads, max_new_tokens=most, limits=limits))
+            part = slice(start, start + len(batch))
             replies += self._try_replies(prompts[part], decoding, keys[part], shared[part])
         return list(map(self.make_completion, prompts, replies))
 
@@ -315,7 +338,7 @@ class LocalModel:
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], shared: Sequence[int]
     ) -> list[list[int]]:
         """Replies; none when the memory is too small, after which batches are smaller."""
-        from accelerate.utils.memory import should_reduce_batch_size
+        from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 
         try:
             return self._replies(prompts, decoding, keys, shared)
@@ -327,8 +350,10 @@ class LocalModel:
                 f"out of memory with a single prompt of {len(prompts[0])} tokens; use a smaller model, "
                 "a smaller dtype, or fewer new tokens"
             )
-        self._most = len(prompts) // 2
-        text = f"out of memory in a batch of {len(prompts)} prompts; going on with {self._most} at a time"
+        clear_device_cache()
+        most = len(prompts) // 2
+        self._limits = replace(self.find_limits(), rows=most)
+        text = f"out of memory in a batch of {len(prompts)} prompts; going on with {most} at a time"
         warnings.warn(text, RoleLLMWarning, stacklevel=4)
         return []
 
@@ -603,6 +628,18 @@ def _choose_device(requested: Device) -> Literal["cpu", "cuda"]:
     if requested == "auto":
         return "cuda" if torch.cuda.is_available() else "cpu"
     return requested
+
+
+def _measure_free_memory(device: str) -> int:
+    """Bytes that weights and caches have left."""
+    if device == "cpu":
+        import psutil
+
+        return int(psutil.virtual_memory().available)
+    import torch
+
+    free, _ = torch.cuda.mem_get_info()
+    return free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
 
 
 def choose_dtype(requested: DType, device: str, config: Any) -> str:
