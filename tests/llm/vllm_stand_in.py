@@ -40,7 +40,8 @@ class Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
         bodies.append(body)
-        print(json.dumps(body), flush=True)
+        sys.stdout.write(json.dumps(body) + "\n")
+        sys.stdout.flush()
         if len(bodies) > options.die_after:
             print("RuntimeError: the card is on fire", flush=True)
             os._exit(1)

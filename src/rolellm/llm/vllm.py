@@ -277,7 +277,8 @@ class VLLMServer:
 
 def _read_rank(adapter: str) -> int:
     config: dict[str, Any] = read_adapter_config(adapter) or {}
-    return max([int(config.get("r") or 1), *(config.get("rank_pattern") or {}).values()])
+    ranks: list[int] = [config.get("r") or 1, *(config.get("rank_pattern") or {}).values()]
+    return max(ranks)
 
 
 def _find_free_port() -> int:
