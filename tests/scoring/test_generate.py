@@ -144,7 +144,7 @@ def fill(name: str) -> Callable[[Path], object]:
 
 
 ADAPTER = "adapter_config.json"
-NO_BASE = "tuned on ./gone, which cannot be used .*--model BASE --adapter"
+NO_BASE = "tuned on ./gone, which cannot be used .*--model BASE --set adapter="
 NO_KEYS = "cannot be put on its base model.*missing adapter keys"
 
 
