@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from rolellm.core.errors import DataError, PredictionError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Prediction, Row
-from rolellm.scoring.matching import Matching, match_predictions
-from rolellm.scoring.predictions import Predictions, read_predictions
+from rolellm.scoring.predictions import Matching, Predictions, match_predictions, read_predictions
 
 Write = Callable[..., Path]
 
