@@ -42,9 +42,11 @@ def make_row(role: str = "Ahab", question: str = "Name a fish.", **values: Any) 
     )
 
 
-def make_pair(chosen: str = AHOY, rejected: str = PLAIN, number: int = 0, source: str = "role") -> ReplyPair:
+def make_pair(
+    chosen: str = AHOY, rejected: str = PLAIN, number: Any = 0, source: str = "role", **values: Any
+) -> ReplyPair:
     prompt = ({"role": "system", "content": "You are Ahab."}, {"role": "user", "content": f"Name fish {number}."})
-    return ReplyPair(source, f"row/{number}", "Ahab", "en", prompt, chosen, rejected)
+    return ReplyPair(source, f"row/{number}", "Ahab", "en", prompt, chosen, rejected, **values)
 
 
 def test_a_styled_reply_is_preferred_to_the_plain_answer_nearest_in_length() -> None:
@@ -66,6 +68,9 @@ def test_an_own_reply_is_preferred_to_another_role_s_to_the_same_question() -> N
     [
         pytest.param(make_pair(chosen=" \n"), "blank", id="blank"),
         pytest.param(make_pair(number=7), "held_out", id="held-out-instruction"),
+        pytest.param(
+            make_pair(number="7.\n\nBe brief", after="Be brief."), "held_out", id="held-out-with-what-a-card-adds"
+        ),
         pytest.param(replace(make_pair(), role="queequeg "), "held_out", id="held-out-role-in-another-spelling"),
         pytest.param(make_pair(rejected=AHOY.replace(",", "").upper()), "near_equal", id="same-words"),
         pytest.param(make_pair(chosen="As an AI language model, I cannot name any fish."), "out_of_character", id="ai"),
@@ -153,11 +158,8 @@ def write_chat(path: Path, name: str = "Ahab") -> Path:
 
 def test_swipes_prefer_the_reply_that_the_user_went_on_with(tmp_path: Path, command: Command) -> None:
     chat = write_chat(tmp_path / "Ahab - 2026.jsonl")
-    card = tmp_path / "ahab.json"
-    data = {"name": "Ahab", "description": "You hunt {{user}}'s white whale.", "first_mes": "", "mes_example": ""}
-    card.write_text(json.dumps({"spec": "chara_card_v2", "spec_version": "2.0", "data": data}), encoding="utf-8")
-    shown = command("prefer", chat, card, "--set", "balance=false", "--out", tmp_path / "run", "--json")
-    assert shown.code == 0, shown.err
+    card = write_ahab(tmp_path / "ahab.json")
+    summary = command("prefer", chat, card, "--set", "balance=false", "--out", tmp_path / "run", "--json").result
     lines = [line for _, line in read_jsonl(tmp_path / "run" / "pairs.jsonl")]
     replies = [(line["chosen"][0]["content"], line["rejected"][0]["content"]) for line in lines]
     assert replies == [
@@ -167,25 +169,20 @@ def test_swipes_prefer_the_reply_that_the_user_went_on_with(tmp_path: Path, comm
     ]
     roles = [message["role"] for message in lines[2]["prompt"]]
     assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
-    assert "white whale" in lines[0]["prompt"][0]["content"]
-    assert shown.json["sources"]["swipes"]["pairs"] == 3
+    assert summary["sources"]["swipes"]["pairs"] == 3
     assert "nothing was held out" in command("prefer", chat, "--out", tmp_path / "other").err
 
 
 def write_ahab(path: Path) -> Path:
     lore = {"keys": ["gull"], "enabled": True, "insertion_order": 0, "extensions": {}}
-    entries = [
-        {**lore, "content": "Ahab's leg is of ivory.", "constant": True},
-        {**lore, "content": "Gulls mean land."},
-    ]
-    data = {
+    entries = [lore | {"content": "Ahab's leg is of ivory.", "constant": True}, lore | {"content": "Gulls mean land."}]
+    data: dict[str, Any] = {
         "name": "Ahab",
         "description": "You hunt a white whale.",
         "first_mes": "",
         "mes_example": "",
-        "post_history_instructions": "Answer in one sentence.",
-        "character_book": {"entries": entries, "extensions": {}},
     }
+    data |= {"post_history_instructions": "Answer briefly.", "character_book": {"entries": entries, "extensions": {}}}
     path.write_text(json.dumps({"spec": "chara_card_v2", "spec_version": "2.0", "data": data}), encoding="utf-8")
     return path
 
@@ -205,14 +202,7 @@ def test_swipes_are_the_cards_under_another_name_and_prompted_as_in_play(tmp_pat
     assert lines[0]["prompt"] == [asdict(message) for message in chat_with_role.prompt.messages]
     system_turn = lines[0]["prompt"][0]["content"]
     assert "white whale" in system_turn and "ivory" in system_turn and "Gulls" not in system_turn
-    assert lines[0]["prompt"][-1]["content"].endswith("Answer in one sentence.")
-
-
-def test_a_held_out_question_is_left_out_whatever_the_card_adds_to_it() -> None:
-    prompt = ({"role": "system", "content": "A"}, {"role": "user", "content": "Name fish 0.\n\nBe brief."})
-    pair = replace(make_pair(), prompt=prompt, after="Be brief.")
-    held_out = HeldOut(("test",), frozenset(), frozenset({hash_instruction("Name fish 0.")}))
-    assert select_pairs([pair], held_out, balance=False).dropped["role"] == {"held_out": 1}
+    assert lines[0]["prompt"][-1]["content"].endswith("Answer briefly.")
 
 
 def test_the_sample_gives_pairs_that_training_reads_and_no_test_question(tmp_path: Path, command: Command) -> None:
@@ -250,15 +240,8 @@ def test_answers_to_a_test_split_are_held_out(tmp_path: Path) -> None:
         pytest.param(["nowhere"], "nowhere: nothing to prefer; give the folder of a judging run", id="not-there"),
         pytest.param([], "--config is missing", id="nothing"),
         pytest.param(["notes.jsonl"], "notes.jsonl: nothing to prefer", id="another-file"),
-        pytest.param(["chat.jsonl"], "no pairs in chat.jsonl; see", id="no-reply"),
-        pytest.param(
-            ["same.jsonl"],
-            "no pairs in same.jsonl (replies left out: no message before 1, equal swipes 1, one swipe 1, no swipe 1)",
-            id="no-other-swipe",
-        ),
-        pytest.param(
-            ["same.jsonl", "--set", "role=Ahab"], "needs the card or folder of one role; 0 are given", id="no-card"
-        ),
+        pytest.param(["same.jsonl"], "message before 1, equal swipes 1, one swipe 1, no swipe 1)", id="no-other-swipe"),
+        pytest.param(["same.jsonl", "--set", "role=Ahab"], "needs the card or folder of one role", id="no-card"),
         pytest.param(["--config", "sample", "--set", "role=Ahab"], "no chat is given", id="no-chat"),
     ],
 )
@@ -268,7 +251,6 @@ def test_what_is_no_source_is_refused_in_words(
     monkeypatch.chdir(tmp_path)
     write_jsonl(tmp_path / "notes.jsonl", [{"note": "buy fish"}])
     header = {"user_name": "Tom", "chat_metadata": {}}
-    write_jsonl(tmp_path / "chat.jsonl", [header])
     message_line = {"name": "Tom", "is_user": True, "mes": "Name a fish."}
     swiped = [{"name": "Ahab", "mes": AHOY, "swipes": [AHOY] * count} for count in (2, 1, 0)]
     turns = [line for reply in swiped for line in (message_line, reply)]

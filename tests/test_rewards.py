@@ -30,92 +30,78 @@ def score(reward: Any, reply: str, **columns: Any) -> float | None:
     return value
 
 
+FRANCE = {"question": ["Name the capital of France."], "raw_reference": ["The capital of France is Paris."]}
+QUOTING = FRANCE | {"raw_reference": ["Name the capital of France. It is Paris."]}
+PARIS = {
+    "question": ["法国的首都是哪里？"],
+    "references": [["俺老孙去过，法国的首都是巴黎！", "巴黎嘛！"]],
+    "language": ["zh"],
+    "subset": ["general"],
+}
+UNKNOWN = ABOUT | {"references": [[QUIET]]}
+LAMP = "I keep the lamp, and the lamp keeps me."
+
+
 @pytest.mark.parametrize(
-    ("reply", "value"),
+    ("reward", "columns", "reply", "low", "high"),
     [
-        pytest.param("The sea calls me.", 1.0, id="plain"),
-        pytest.param("As an AI language model, I cannot answer that.", 0.0, id="machine"),
-        pytest.param("User: And then?", 0.0, id="for-the-user"),
-        pytest.param("大海在呼唤我，我要出航。", 0.0, id="other-language"),
-        pytest.param(ASK, 0.0, id="echo"),
-        pytest.param("", 0.0, id="empty"),
-        pytest.param("…", 0.0, id="no-word"),
+        pytest.param(rewards.in_character, ABOUT, "The sea calls me.", 1, 1, id="in-character"),
+        pytest.param(rewards.in_character, ABOUT, "As an AI language model, I cannot answer that.", 0, 0, id="machine"),
+        pytest.param(rewards.in_character, ABOUT, "User: And then?", 0, 0, id="for-the-user"),
+        pytest.param(rewards.in_character, ABOUT, "大海在呼唤我，我要出航。", 0, 0, id="other-language"),
+        pytest.param(rewards.in_character, ABOUT, ASK, 0, 0, id="echo"),
+        pytest.param(rewards.in_character, ABOUT, "…", 0, 0, id="no-word"),
+        pytest.param(rewards.in_character, ABOUT, LAMP, 1, 1, id="said-once"),
+        pytest.param(rewards.in_character, ABOUT, LAMP * 6, 0.01, 0.3, id="said-six-times"),
+        pytest.param(
+            rewards.knowledge, ABOUT, "The rope snapped! It lies in the well, behind the old house.", 0.4, 1, id="known"
+        ),
+        pytest.param(rewards.knowledge, ABOUT, "It fell.", 0.1, 0.3, id="partly"),
+        pytest.param(rewards.knowledge, ABOUT, "The bell of the lighthouse? What a bell!", 0.01, 0.1, id="asked"),
+        pytest.param(rewards.knowledge, ABOUT, QUIET, 0, 0, id="not-known"),
+        pytest.param(rewards.knowledge, ABOUT, ASK, 0, 0.1, id="knowledge-echo"),
+        pytest.param(
+            rewards.knowledge, ABOUT, "rope snapped storm bell fell well behind house old Mara", 0, 0.1, id="keywords"
+        ),
+        pytest.param(rewards.knowledge, ABOUT, f"{TOLD} " * 10, 0, 0.1, id="ten-times"),
+        pytest.param(rewards.knowledge, UNKNOWN, "I know nothing of that, child.", 1, 1, id="cannot-be-known"),
+        pytest.param(rewards.knowledge, UNKNOWN, TOLD, 0, 0, id="claimed"),
+        pytest.param(rewards.answer, FRANCE, "Arr, Paris be the capital of France, matey!", 1, 1, id="other-words"),
+        pytest.param(rewards.answer, FRANCE, "Arr, I sail the seas.", 0, 0.4, id="evasive"),
+        pytest.param(rewards.answer, QUOTING, QUOTING["raw_reference"][0], 1, 1, id="the-answer-has-the-question"),
+        pytest.param(rewards.answer, PARIS, "首都？乃是巴黎也。", 0.9, 1, id="the-role-s-replies-are-the-answer"),
+        pytest.param(rewards.answer, PARIS, "俺老孙不懂这些。", 0, 0.5, id="evasive-zh"),
     ],
 )
-def test_breaks_of_character_earn_nothing(reply: str, value: float) -> None:
-    assert score(rewards.in_character, reply, **ABOUT) == value
+def test_what_earns_and_what_earns_nothing(
+    reward: Any, columns: dict[str, Any], reply: str, low: float, high: float
+) -> None:
+    value = score(reward, reply, **columns)
+    assert value is not None and low <= value <= high
 
 
-def test_what_is_said_again_earns_less() -> None:
-    once = "I keep the lamp, and the lamp keeps me."
-    repeated = score(rewards.in_character, once * 6, **ABOUT)
-    assert 0 < repeated < 0.3
-    assert score(rewards.in_character, once, **ABOUT) == 1
+@pytest.mark.parametrize(
+    ("reward", "columns"),
+    [
+        pytest.param(rewards.knowledge, ABOUT | {"subset": ["general"]}, id="knowledge-of-a-general-row"),
+        pytest.param(rewards.answer, {"question": ["?"], "raw_reference": [None]}, id="no-answer"),
+        pytest.param(rewards.answer, PARIS | {"subset": ["role_specific"]}, id="answer-to-a-role-specific-row"),
+    ],
+)
+def test_what_a_reward_does_not_apply_to(reward: Any, columns: dict[str, Any]) -> None:
+    assert score(reward, TOLD, **columns) is None
 
 
 def test_the_question_in_a_reply_counts_for_nothing() -> None:
-    about = {"question": ["Name the capital of France."], "raw_reference": ["The capital of France is Paris."]}
     evasive = "Arr, I sail the seas."
-    assert score(rewards.answer, f"{evasive} {about['question'][0]}", **about) == score(
-        rewards.answer, evasive, **about
-    )
-    quoting = {**about, "raw_reference": [f"{about['question'][0]} It is Paris."]}
-    assert score(rewards.answer, quoting["raw_reference"][0], **quoting) == 1
+    asking = score(rewards.answer, f"{evasive} {FRANCE['question'][0]}", **FRANCE)
+    assert asking == score(rewards.answer, evasive, **FRANCE)
 
 
-@pytest.mark.parametrize("completion", ["The rope snapped.", [{"role": "assistant", "content": "The rope snapped."}]])
 @pytest.mark.parametrize("reward", [rewards.in_character, rewards.knowledge, rewards.rouge, rewards.length])
-def test_completions_are_texts_or_messages(reward: Any, completion: Any) -> None:
-    (value,) = reward(prompts=[ASK], completions=[completion], completion_ids=[[1]], trainer_state=None, **ABOUT)
-    assert value > 0
-
-
-def test_knowledge_is_the_words_that_the_question_does_not_give() -> None:
-    told = score(rewards.knowledge, "The rope snapped! It lies in the well, behind the old house.", **ABOUT)
-    partly = score(rewards.knowledge, "It fell.", **ABOUT)
-    given = score(rewards.knowledge, "The bell of the lighthouse? What a bell it was!", **ABOUT)
-    assert told > partly > given > 0
-    assert score(rewards.knowledge, QUIET, **ABOUT) == 0
-    assert score(rewards.knowledge, TOLD, **{**ABOUT, "subset": ["general"]}) is None
-
-
-@pytest.mark.parametrize(
-    "reply",
-    [
-        pytest.param(ASK, id="echo"),
-        pytest.param("rope snapped storm bell fell well behind house old Mara", id="keywords"),
-        pytest.param(f"{TOLD} " * 10, id="ten-times"),
-    ],
-)
-def test_knowledge_is_not_to_be_had_without_an_answer(reply: str) -> None:
-    value = score(rewards.knowledge, reply, **ABOUT)
-    assert value < 0.1
-
-
-def test_what_cannot_be_known_is_not_to_be_claimed() -> None:
-    about = {**ABOUT, "references": [[QUIET]]}
-    assert score(rewards.knowledge, "I know nothing of that, child.", **about) == 1
-    assert score(rewards.knowledge, TOLD, **about) == 0
-
-
-def test_an_answer_may_be_in_other_words() -> None:
-    about = {"question": ["Name the capital of France."], "raw_reference": ["The capital of France is Paris."]}
-    full = score(rewards.answer, "Arr, Paris be the capital of France, matey!", **about)
-    assert full == 1
-    assert score(rewards.answer, "Arr, I sail the seas.", **about) == pytest.approx(0, abs=0.4)
-    assert score(rewards.answer, "Paris.", question=["?"], raw_reference=[None]) is None
-
-
-def test_without_a_role_free_answer_the_role_s_own_replies_are_the_answer() -> None:
-    about = {
-        "question": ["法国的首都是哪里？"],
-        "references": [["俺老孙去过，法国的首都是巴黎！", "巴黎嘛！"]],
-        "language": ["zh"],
-    }
-    right = score(rewards.answer, "首都？乃是巴黎也。", subset=["general"], **about)
-    evasive = score(rewards.answer, "俺老孙不懂这些。", subset=["general"], **about)
-    assert right > 0.9 > 0.5 > evasive
-    assert score(rewards.answer, "巴黎。", subset=["role_specific"], **about) is None
+def test_completions_are_texts_or_messages(reward: Any) -> None:
+    values = reward(prompts=[ASK], completions=["The rope snapped."], completion_ids=[[1]], trainer_state=None, **ABOUT)
+    assert values == [score(reward, "The rope snapped.", **ABOUT)] and values[0] > 0
 
 
 def test_style_is_the_role_s_own_over_the_plain_answer_s() -> None:
@@ -155,14 +141,12 @@ def test_a_judge_gives_the_share_of_both_orders(tmp_path: Path) -> None:
 def test_a_judge_s_liking_for_a_place_cancels_out(
     llm_server: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def like_the_first(asked: dict[str, Any]) -> dict[str, Any]:
-        fences = read_fences(asked["messages"][-1]["content"])
+    def like_the_first(request: dict[str, Any]) -> dict[str, Any]:
+        fences = read_fences(request["messages"][-1]["content"])
         first, second = (text for name, text in fences.items() if "answer" in name)
         lead = 3 + ("well" in first) - ("well" in second)
-        likeliest = [
-            {"token": letter, "logprob": -math.log1p(math.exp(sign * lead))} for letter, sign in (("A", -1), ("B", 1))
-        ]
-        logprobs = {"content": [{"token": "A", "top_logprobs": likeliest}]}
+        chances = [{"token": token, "logprob": -math.log1p(math.exp(-x))} for token, x in (("A", lead), ("B", -lead))]
+        logprobs = {"content": [{"token": "A", "top_logprobs": chances}]}
         choice = {"message": {"role": "assistant", "content": "A"}, "finish_reason": "length", "logprobs": logprobs}
         return {"model": "m", "choices": [choice], "usage": {"prompt_tokens": 500, "completion_tokens": 1}}
 
@@ -190,34 +174,26 @@ def test_a_judge_without_a_model_says_how_to_name_one(monkeypatch: pytest.Monkey
 @pytest.mark.realdata
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("config", "subset", "names", "least"),
+    ("config", "subset", "least"),
     [
         # Of the release's replies, 84 % reflect the style by its authors' own audit.
-        pytest.param("role-generalization-eng", "general", ["style"], {"style": 0.8}, id="en-general"),
-        pytest.param("instruction-generalization-zh", "general", ["style"], {"style": 0.85}, id="zh-general"),
+        pytest.param("role-generalization-eng", "general", {"style": 0.8}, id="en-general"),
+        pytest.param("instruction-generalization-zh", "general", {"style": 0.85}, id="zh-general"),
         pytest.param(
-            "instruction-generalization-eng",
-            "role_specific",
-            ["style", "knowledge"],
-            {"style": 0.9, "knowledge": 0.85},
-            id="en-role-specific",
+            "instruction-generalization-eng", "role_specific", {"style": 0.9, "knowledge": 0.85}, id="en-role-specific"
         ),
         pytest.param(
-            "instruction-generalization-zh",
-            "role_specific",
-            ["style", "knowledge"],
-            {"style": 0.9, "knowledge": 0.9},
-            id="zh-role-specific",
+            "instruction-generalization-zh", "role_specific", {"style": 0.9, "knowledge": 0.9}, id="zh-role-specific"
         ),
     ],
 )
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_the_release_s_own_replies_are_ranked_first(
-    config: str, subset: str, names: list[str], least: dict[str, float], real_release: Path, tmp_path: Path
+    config: str, subset: str, least: dict[str, float], real_release: Path, tmp_path: Path
 ) -> None:
     rows = [row for table in load_rolebench(config, data_dir=real_release).values() for row in read_dataset_rows(table)]
     data = [{name: getattr(row, name) for name in Row.__slots__} for row in rows if row.subset == subset]
-    dotted = [f"rolellm.rewards.{name}" for name in ("in_character", *names)]
+    dotted = [f"rolellm.rewards.{name}" for name in ("in_character", *least)]
     findings = audit_reward(dotted, data, out=tmp_path, limit=200).summary
     for name, share in least.items():
         assert findings["rewards"][f"rolellm.rewards.{name}"]["other_role"]["lost"]["mean"] >= share

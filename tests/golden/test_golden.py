@@ -22,7 +22,7 @@ TINY = (
     "--set data.max_rows=6 --set data.replies=first --set training.max_length=512 "
     "--set base.tiny.hidden_size=16 --set base.tiny.intermediate_size=32 "
     "--set base.tiny.layers=1 --set base.tiny.heads=2 --set base.tiny.vocab_size=700 --set base.warm.alone=1 "
-    "--set base.warm.in_role=1 --set training.max_steps=4 --set training.per_device_train_batch_size=2"
+    "--set base.warm.in_role=1 --set training.max_steps=4 --set training.replies_per_step=2"
 )
 FEW = '--config sample --role "Queen of Hearts" --set subset=role_specific --max-new-tokens 4 --set batch_size=2'
 JUDGE = "judge tuned.jsonl base.jsonl --config sample --role 鲁智深 --limit 6"

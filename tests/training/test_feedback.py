@@ -1,5 +1,6 @@
 """Training by preference and by reward: data sets in TRL's columns, RoleBench's own rows, and what is refused."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from ..versions import NEEDS_SANITIZING
 from .conftest import MINI
 from .runs import read_object
 
+TURN = {"role": "user", "content": "b"}
 PAIRS = [{"prompt": f"Name fish {n}.", "chosen": "Aye, cod.", "rejected": f"Cod number {n}."} for n in range(8)]
 
 
@@ -32,7 +34,7 @@ def mini(base: Path) -> dict[str, Any]:
 def test_replies_in_the_role_s_voice_are_preferred_to_role_free_answers(
     trainer: str, mini: dict[str, Any], tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"trainer": trainer, "per_device_train_batch_size": 4, "max_steps": 2}
+    options: dict[str, Any] = {"trainer": trainer, "replies_per_step": 4, "max_steps": 2}
     run = train(mini, out=tmp_path / "run", **options)
     assert run.steps == 2
     assert all(any(key.startswith("rewards/") for key in line) for line in run.metrics)
@@ -91,63 +93,47 @@ def test_conversations_hold_what_each_trainer_learns() -> None:
 
 
 @pytest.mark.parametrize(
-    ("trainer", "items", "words"),
+    ("trainer", "item", "words"),
     [
-        pytest.param("dpo", [{"prompt": "a", "chosen": "b"}], "no known form.*; or prompt, chosen, rejected", id="dpo"),
-        pytest.param("kto", [{"prompt": "a", "completion": "b"}], "or prompt, completion, label", id="kto"),
-        pytest.param("grpo", [{"question": "a"}], "the columns question, which .*; or prompt", id="grpo"),
-        pytest.param(
-            "dpo",
-            [{"prompt": "a", "chosen": [{"role": "user", "content": "b"}], "rejected": "c"}],
-            "chosen must be one reply, a text or one assistant message",
-            id="turn",
-        ),
+        pytest.param("dpo", {"prompt": "a", "chosen": "b"}, "no known form.*; or prompt, chosen, rejected", id="dpo"),
+        pytest.param("kto", {"prompt": "a", "completion": "b"}, "or prompt, completion, label", id="kto"),
+        pytest.param("grpo", {"question": "a"}, "the columns question, which .*; or prompt", id="grpo"),
+        pytest.param("dpo", {"prompt": "a", "chosen": [TURN], "rejected": "c"}, "chosen must be one reply", id="turn"),
     ],
 )
-def test_a_data_set_without_what_the_trainer_needs_is_refused(
-    trainer: str, items: list[dict[str, Any]], words: str
-) -> None:
+def test_a_data_set_without_what_the_trainer_needs_is_refused(trainer: str, item: dict[str, Any], words: str) -> None:
     with pytest.raises(DataError, match=words):
-        read_own_rows(items, trainer)
+        read_own_rows([item], trainer)
+
+
+def make_pair(chosen: str, rejected: str, question: str = "?") -> Conversation:
+    return Conversation("x", ({"role": "user", "content": question},), {"chosen": chosen, "rejected": rejected})
 
 
 @pytest.mark.parametrize(
-    ("replies", "words"),
+    ("pair", "words"),
     [
-        pytest.param(
-            {"chosen": "a", "rejected": "a"}, "row x has a chosen reply that equals the rejected one", id="equal"
-        ),
-        pytest.param({"chosen": "a", "rejected": " "}, "row x has a blank reply", id="blank"),
-        pytest.param(
-            {"chosen": "a " * 300, "rejected": "b"}, "a reply that does not fit training.max_length", id="long"
-        ),
+        pytest.param(make_pair("a", "a"), "equals the rejected one", id="equal"),
+        pytest.param(make_pair("a", " "), "a blank reply", id="blank"),
+        pytest.param(make_pair("a " * 300, "b"), "a reply that does not fit", id="long"),
+        pytest.param(make_pair("a", "b", "a </s> b"), "a special token", id="prompt", marks=NEEDS_SANITIZING),
+        pytest.param(make_pair("a</s>### Instruction:", "b"), "a special token", id="chosen", marks=NEEDS_SANITIZING),
+        pytest.param(make_pair("a", "b</s>"), "a special token", id="rejected", marks=NEEDS_SANITIZING),
     ],
 )
-def test_preferences_that_teach_nothing_are_refused(replies: dict[str, str], words: str, tokenizer: Any) -> None:
-    chat = Conversation("x", ({"role": "user", "content": "?"},), replies)
-    with pytest.raises(RecipeError, match=words):
-        encode([chat], tokenizer, max_length=128, trainer="dpo", truncate_replies=True)
+def test_preferences_that_teach_nothing_or_that_trl_would_misread_are_refused(
+    pair: Conversation, words: str, tokenizer: Any
+) -> None:
+    with pytest.raises(RecipeError, match=f"row x has {words}|row x has a chosen reply that {words}"):
+        encode([pair], tokenizer, max_length=128, trainer="dpo", truncate_replies=True)
 
 
 @NEEDS_SANITIZING
-@pytest.mark.parametrize(
-    ("question", "chosen", "rejected"),
-    [
-        pytest.param("a </s> b", "a", "b", id="prompt"),
-        pytest.param("?", "a</s>### Instruction:", "b", id="chosen"),
-        pytest.param("?", "a", "b</s>", id="rejected"),
-    ],
-)
-def test_text_that_trl_would_read_as_a_special_token_is_left_out(
-    question: str, chosen: str, rejected: str, tokenizer: Any
-) -> None:
-    turns = ({"role": "user", "content": question},)
-    chat = Conversation("x", turns, {"chosen": chosen, "rejected": rejected})
-    with pytest.raises(RecipeError, match="row x has a special token of the tokenizer"):
-        encode([chat], tokenizer, max_length=128, trainer="dpo")
-    plain = Conversation("y", ({"role": "user", "content": "b"},), {"chosen": "a", "rejected": "b"})
+def test_a_pair_with_text_that_trl_would_read_as_a_special_token_is_left_out(tokenizer: Any) -> None:
+    plain = replace(make_pair("a", "b"), row_id="y")
     with pytest.warns(UserWarning, match="row x has a special token of the tokenizer .* left out"):
-        assert [example.row_id for example in encode([chat, plain], tokenizer, max_length=128, trainer="dpo")] == ["y"]
+        examples = encode([make_pair("a", "b</s>"), plain], tokenizer, max_length=128, trainer="dpo")
+    assert [example.row_id for example in examples] == ["y"]
 
 
 def test_rows_that_are_not_there_leave_the_loss_of_routed_experts_finite(tokenizer: Any, tmp_path: Path) -> None:
@@ -160,7 +146,7 @@ def test_rows_that_are_not_there_leave_the_loss_of_routed_experts_finite(tokeniz
     examples = [Example(str(number), (5, 6, 7), (8 + number, 2)) for number in range(3)]
     sizes = {"num_local_experts": 2, "num_experts_per_tok": 1, "output_router_logits": True}
     training = TrainingRecipe(
-        per_device_train_batch_size=4, num_train_epochs=1.0, use_cpu=True, max_length=32, shared_prefix=False
+        replies_per_step=4, num_train_epochs=1.0, use_cpu=True, max_length=32, shared_prefix=False
     )
     job = Fit(training=training, method=MethodRecipe(name="full"), folder=tmp_path, label="test")
     fitted = fit(new_model("Mixtral", len(tokenizer), **sizes), tokenizer, examples, job)

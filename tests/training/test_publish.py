@@ -16,7 +16,7 @@ from peft import PeftModel
 from transformers import AutoModelForCausalLM
 
 from rolellm import load_rolebench
-from rolellm.core.errors import DataError, ModelError, SettingsError
+from rolellm.core.errors import RoleLLMError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.data.hub import PushOptions, push_folder
@@ -97,73 +97,44 @@ def names(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
-COMMON = {
-    ".gitattributes",
-    ".rolellm.json",
-    "README.md",
-    "chat_template.jinja",
-    "manifest.json",
-    "recipe.yaml",
-    "tokenizer.json",
-    "tokenizer_config.json",
-}
-MODEL = {"config.json", "generation_config.json", "model.safetensors"}
-
-
 @pytest.mark.parametrize(
-    ("method", "options", "files"),
+    ("method", "options"),
     [
-        pytest.param("full", {}, MODEL, id="full"),
-        pytest.param("lora", {"merge": True}, MODEL, id="merged"),
-        pytest.param("qlora", {"merge": True}, MODEL, id="merged-qlora"),
-        pytest.param(
-            "lora", {"base_model": "me/base"}, {"adapter_config.json", "adapter_model.safetensors"}, id="adapter"
-        ),
+        pytest.param("full", {}, id="full"),
+        pytest.param("qlora", {"merge": True}, id="merged"),
+        pytest.param("lora", {"base_model": "me/base"}, id="adapter"),
     ],
 )
-def test_what_is_published_and_what_is_not(
-    method: str, options: dict[str, Any], files: set[str], runs: dict[str, Path], published: Publish, root: Path
+def test_no_place_of_this_machine_is_published_and_nothing_is_left_in_the_run(
+    method: str, options: dict[str, Any], runs: dict[str, Path], published: Publish, root: Path
 ) -> None:
     run = runs[method]
     (run / "training_args.bin").write_bytes(b"not to be published")
     before = names(run)
     folder = published(run, **options)
-    assert names(folder) == COMMON | files
-    assert names(run) == before, "nothing is left in the run's folder"
-    for file in folder.iterdir():
-        if file.suffix != ".safetensors":
-            text = file.read_text(encoding="utf-8")
-            for place in (str(run), str(run.parent), str(root), str(Path.home())):
-                assert place not in text, file.name
+    assert "training_args.bin" not in names(folder) and names(run) == before
+    texts = [file.read_text(encoding="utf-8") for file in folder.iterdir() if file.suffix != ".safetensors"]
+    assert not any(str(place) in text for text in texts for place in (run, run.parent, root, Path.home()))
 
 
 _LOAD = """
 import json, sys
 import torch
-import yaml
-from peft import AutoPeftModelForCausalLM
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 sys.modules["rolellm"] = None  # importing the library would fail
-asked = json.load(open(sys.argv[1]))
-found = {}
-for repo in asked["repos"]:
-    kinds = [AutoModelForCausalLM] + ([AutoPeftModelForCausalLM] if repo.endswith("adapter") else [])
+job = json.load(open(sys.argv[1]))
+answers = {}
+for repo, snippet in job["snippets"].items():
     tokenizer = AutoTokenizer.from_pretrained(repo)
-    prompts = [
-        tokenizer.apply_chat_template(messages, add_generation_prompt=True)["input_ids"]
-        for messages in asked["messages"]
-    ]
-    for kind in kinds:
-        model = kind.from_pretrained(repo, dtype=torch.float32).eval()
-        with torch.no_grad():
-            logits = [model(torch.tensor([ids])).logits[0] for ids in prompts]
-        found[repo, kind.__name__] = {"prompts": prompts, "logits": logits}
-torch.save(found, sys.argv[2])
-for snippet in asked["snippets"]:
+    prompts = [tokenizer.apply_chat_template(chat, add_generation_prompt=True)["input_ids"] for chat in job["chats"]]
+    model = AutoModelForCausalLM.from_pretrained(repo, dtype=torch.float32).eval()
+    with torch.no_grad():
+        answers[repo] = {"prompts": prompts, "logits": [model(torch.tensor([ids])).logits[0] for ids in prompts]}
     names = {}
     exec(snippet, names)
-    print("ran", names["name"], names["answer"].shape[1] > names["inputs"]["input_ids"].shape[1])
+    assert names["name"] == repo and names["answer"].shape[1] > names["inputs"]["input_ids"].shape[1]
+torch.save(answers, sys.argv[2])
 """
 
 
@@ -179,36 +150,21 @@ def test_what_is_published_loads_with_stock_libraries_and_is_what_was_trained(
 ) -> None:
     (base,) = runs["lora"].glob("base-*")
     push_folder(base, "me/base", PushOptions(kind="model", endpoint=hub.endpoint))
-    read = [published(runs["full"], "me/full"), published(runs["lora"], "me/adapter", base_model="me/base")]
-    published(runs["lora"], "me/merged", merge=True)
-    published(runs["qlora"], "me/merged-qlora", merge=True)
-    chosen = [sample_rows[0], sample_rows[5], sample_rows[-1]]
-    asked = {
-        "repos": ["me/full", "me/adapter", "me/merged", "me/merged-qlora"],
-        "messages": [make_messages(row) for row in chosen],
-        "snippets": [_snippet(folder) for folder in read],
+    folders = {
+        "me/full": published(runs["full"], "me/full"),
+        "me/adapter": published(runs["lora"], "me/adapter", base_model="me/base"),
     }
-    write_json(tmp_path / "asked.json", asked)
-    places = [tmp_path / "asked.json", tmp_path / "found.pt"]
-    shown = lukewarm.run(places, tmp_path, code=_LOAD, env=hub.env(clean_env))
-    assert shown.returncode == 0, shown.stderr
-    assert "ran me/full True" in shown.stdout, "the snippet in the card"
-    assert "ran me/adapter True" in shown.stdout, "the snippet in the card"
-    found = torch.load(tmp_path / "found.pt")
-    assert len(found) == 5
-    for (repo, kind), answer in found.items():
-        run = runs["full" if repo == "me/full" else "qlora" if repo == "me/merged-qlora" else "lora"]
+    chats = [make_messages(row) for row in (sample_rows[0], sample_rows[5], sample_rows[-1])]
+    files = [tmp_path / "job.json", tmp_path / "answers.pt"]
+    write_json(files[0], {"chats": chats, "snippets": {repo: _snippet(folder) for repo, folder in folders.items()}})
+    lukewarm(files, tmp_path, code=_LOAD, env=hub.env(clean_env))
+    answers = torch.load(files[1])
+    for repo, run in (("me/full", runs["full"]), ("me/adapter", runs["lora"])):
         tokenizer = load_tokenizer(run)
-        prompts = [encode_prompt(tokenizer, messages) for messages in asked["messages"]]
-        assert answer["prompts"] == prompts, repo
-        expected = _logits(run, prompts)
-        for here, there in zip(expected, answer["logits"], strict=True):
-            assert (here - there).abs().max() <= (1e-5 if "merged" in repo else 0), (repo, kind)
-            assert here.std() > 0.01
-        if repo == "me/adapter":
-            with torch.no_grad():
-                plain = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)(torch.tensor([prompts[0]]))
-            assert (plain.logits[0] - expected[0]).abs().max() > 1e-4, "the adapter is not without effect"
+        prompts = [encode_prompt(tokenizer, chat) for chat in chats]
+        assert answers[repo]["prompts"] == prompts
+        for expected, logits in zip(_logits(run, prompts), answers[repo]["logits"], strict=True):
+            assert torch.equal(expected, logits) and expected.std() > 0.01
 
 
 def _snippet(folder: Path) -> str:
@@ -230,12 +186,9 @@ def test_the_recipe_and_the_manifest_can_be_read_again(runs: dict[str, Path], pu
     folder = published(runs["lora"], merge=True)
     manifest = read_object(folder)
     assert load_recipe(folder / "recipe.yaml").hash == manifest["recipe_hash"]
-    mine, theirs = (read_manifest(place / "manifest.json") for place in (runs["lora"], folder))
-    assert mine is not None
-    assert mine == theirs
-    assert mine.roles
+    ours, theirs = (read_manifest(path / "manifest.json") for path in (runs["lora"], folder))
+    assert ours is not None and ours == theirs and ours.roles
     assert manifest["published"]["form"] == "merged"
-    assert set(manifest["files"]) == {"chat_template.jinja", "config.json", "model.safetensors", "tokenizer.json"}
 
 
 def test_what_a_base_of_ours_was_tuned_on_is_in_the_manifest(
@@ -252,10 +205,8 @@ def test_what_a_base_of_ours_was_tuned_on_is_in_the_manifest(
     run = train(recipe).out
     merged = read_manifest(published(run, merge=True) / "manifest.json")
     adapter = read_manifest(published(run, base_model="me/base") / "manifest.json")
-    assert merged is not None
-    assert adapter is not None
-    assert "An Earlier Role" in merged.roles
-    assert merged.roles > adapter.roles
+    assert merged is not None and adapter is not None
+    assert merged.roles == adapter.roles | {"An Earlier Role"}
 
 
 def test_an_own_system_template_goes_along(
@@ -282,37 +233,25 @@ def test_the_card_says_what_the_run_says(runs: dict[str, Path], published: Publi
     folder = published(runs["qlora"], "me/adapter", base_model="me/base")
     card = ModelCard.load(folder / "README.md")
     data = card.data.to_dict()
-    assert data["license"] == "mit"
-    assert data["library_name"] == "peft"
-    assert (data["base_model"], data["base_model_relation"]) == ("me/base", "adapter")
-    assert data["language"] == ["en", "zh"]
+    assert (data["license"], data["base_model"], data["language"]) == ("mit", "me/base", ["en", "zh"])
     assert "datasets" not in data, "the sample is no data set on the Hub"
-    assert "qlora" in data["tags"]
-    manifest = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))
+    manifest = read_object(folder)
     for words in (
         manifest["data"]["fingerprint"],
         manifest["recipe_hash"],
         "12 rows, 60 replies",
         "| `training.learning_rate` | `0.001` |",
         f"| torch | {manifest['versions']['torch']} |",
-        "3 optimizer steps",
-        "None were measured",
         "### Instruction:\n{system instruction}</s>",
-        "a reply ends with `</s>`",
         "You are {role}; nobody else is speaking here.",
         "nf4, doubly quantized",
-        "@inproceedings{wang2024rolellm",
     ):
         assert words in card.text, words
-    assert "method.lora.r" in card.text
-    assert "warm" in card.text
 
 
 def test_the_card_says_what_tuning_did_to_refusals(runs: dict[str, Path], published: Publish, tmp_path: Path) -> None:
-    assert (
-        "Not measured: whether it still refuses"
-        in (published(runs["lora"], base_model="me/base") / "README.md").read_text()
-    )
+    unmeasured = published(runs["lora"], base_model="me/base") / "README.md"
+    assert "Not measured: whether it still refuses" in unmeasured.read_text(encoding="utf-8")
     run = tmp_path / "run"
     shutil.copytree(runs["lora"], run)
     how: dict[str, Any] = {"limit": 10, "samples": 1, "max_tokens": 4, "temperature": 2.0}
@@ -323,8 +262,6 @@ def test_the_card_says_what_tuning_did_to_refusals(runs: dict[str, Path], publis
     assert "| in a role | harmful prompts refused | 0.0 | 0.0 | +0.0 |" in card and "| 10 | `rules` |" in card
     with pytest.raises(SettingsError, match="other weights than those of"):
         push(runs["full"], "me/other", license="mit", safety=run / "safety")
-    with pytest.raises(SettingsError, match="no finished run of `rolellm check safety`"):
-        push(runs["full"], "me/other", license="mit", safety=tmp_path)
 
 
 def test_scores_come_with_their_recipe_and_nothing_is_made_up(
@@ -342,9 +279,7 @@ def test_scores_come_with_their_recipe_and_nothing_is_made_up(
     assert said["fingerprint"]["hash"][:12] in card.text
     assert "1 rows without an answer are left out" in card.text
     assert "None were measured" not in card.text
-    # What this run had no use for is not in the card.
-    assert "method.lora" not in card.text and "quantization" not in card.text
-    assert card.data.library_name == "transformers" and "base_model" not in card.data.to_dict()
+    assert "method.lora" not in card.text and "base_model" not in card.data.to_dict()
 
 
 def test_scores_on_the_release_are_where_the_hub_reads_them(
@@ -401,61 +336,64 @@ def test_texts_of_scores_and_roles_stay_texts(copy: Copy, published: Publish, sc
     assert "# Owned" not in text.splitlines()
 
 
-@pytest.mark.parametrize("content", ["{", '{"metrics": {"CUS": {"mean": "high"}}}', None], ids=["json", "mean", "none"])
-def test_scores_that_are_none_are_refused(content: str | None, runs: dict[str, Path], tmp_path: Path, hub: Any) -> None:
-    file = tmp_path / "scores.json"
-    if content is not None:
-        file.write_text(content, encoding="utf-8")
-    with pytest.raises(DataError) as caught:
-        push(runs["full"], "me/model", license="mit", scores=[file])
-    assert caught.value.path == file
-    assert hub.asked == []
-
-
-@pytest.mark.parametrize(
-    ("method", "options", "words"),
-    [
-        pytest.param("full", {}, r"never guessed: give --license", id="no-license"),
-        pytest.param("full", {"license": ""}, "not a license as the Hub spells it", id="empty-license"),
-        pytest.param("full", {"license": "mit", "merge": True}, "nothing to merge", id="merge-a-whole-model"),
-        pytest.param("lora", {"license": "mit"}, r"--merge\), or .*--set base_model=OWNER/NAME", id="local-base"),
-        pytest.param("lora", {"license": "mit", "base_model": "./base"}, "not a repository", id="base-is-a-path"),
-    ],
-)
-def test_what_will_not_do_is_refused_before_the_hub_is_asked(
-    method: str, options: dict[str, Any], words: str, runs: dict[str, Path], hub: Any
-) -> None:
-    with pytest.raises(SettingsError, match=words):
-        push(runs[method], "me/model", **options, endpoint=hub.endpoint)
-    assert hub.asked == []
-
-
-def _append(name: str) -> Callable[[Path], object]:
+def _append(pattern: str) -> Callable[[Path], object]:
     def change(run: Path) -> None:
-        (file,) = run.glob(name)
+        (file,) = run.glob(pattern)
         with file.open("ab") as stream:
             stream.write(b" ")
 
     return change
 
 
-@pytest.mark.usefixtures("hub")
+def _leave_as_is(run: Path) -> None:
+    """Change nothing."""
+
+
+def _write(name: str, content: str) -> Callable[[Path], object]:
+    return lambda run: (run / name).write_text(content, encoding="utf-8")
+
+
+MIT, MERGED = {"license": "mit"}, {"license": "mit", "merge": True}
+SCORES = MIT | {"scores": ["scores.json"]}
+
+
 @pytest.mark.parametrize(
-    ("method", "change", "words"),
+    ("method", "change", "options", "words"),
     [
-        pytest.param("full", lambda run: (run / "manifest.json").unlink(), "no finished run", id="unfinished"),
+        pytest.param("full", _leave_as_is, {}, "never guessed: give --license", id="no-license"),
+        pytest.param("full", _leave_as_is, {"license": ""}, "not a license as the Hub spells it", id="empty-license"),
+        pytest.param("full", _leave_as_is, MERGED, "nothing to merge", id="merge-a-whole-model"),
+        pytest.param("lora", _leave_as_is, MIT, r"--merge\), or .*--set base_model=", id="local-base"),
+        pytest.param("lora", _leave_as_is, MIT | {"base_model": "./a"}, "not a repository", id="base-is-a-path"),
+        pytest.param("full", _leave_as_is, MIT | {"safety": "."}, "no finished run of", id="no-safety-check"),
+        pytest.param("full", _leave_as_is, SCORES, r"scores\.json", id="no-scores"),
+        pytest.param("full", _write("scores.json", "{"), SCORES, r"scores\.json", id="scores-cut-off"),
         pytest.param(
-            "full", lambda run: (run / "manifest.json").write_text("{}"), "not a manifest of", id="another-manifest"
+            "full",
+            _write("scores.json", '{"metrics": {"CUS": {"mean": "high"}}}'),
+            SCORES,
+            "holds no scores",
+            id="mean",
         ),
-        pytest.param("full", _append("model.safetensors"), "is not as training left it", id="changed"),
-        pytest.param("lora", lambda run: shutil.rmtree(next(run.glob("base-*"))), "is not there now", id="base-gone"),
-        pytest.param("lora", _append("base-*/model.safetensors"), r"model\.safetensors changed since", id="other-base"),
+        pytest.param("full", lambda run: (run / "manifest.json").unlink(), MIT, "no finished run", id="unfinished"),
+        pytest.param("full", _write("manifest.json", "{}"), MIT, "not a manifest of", id="another-manifest"),
+        pytest.param("full", _append("model.safetensors"), MIT, "is not as training left it", id="changed"),
+        pytest.param("lora", lambda run: shutil.rmtree(next(run.glob("base-*"))), MERGED, "not there", id="base-gone"),
+        pytest.param("lora", _append("base-*/model.safetensors"), MERGED, "changed since", id="another-base"),
     ],
 )
-def test_a_run_or_base_that_is_not_as_training_left_it_is_refused(
-    method: str, change: Callable[[Path], object], words: str, copy: Copy
+def test_what_cannot_be_published_is_refused_before_the_hub_is_asked(
+    method: str,
+    change: Callable[[Path], object],
+    options: dict[str, Any],
+    words: str,
+    copy: Copy,
+    hub: Any,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run = copy(method)
     change(run)
-    with pytest.raises(ModelError, match=words):
-        push(run, "me/model", license="mit", merge=method == "lora")
+    monkeypatch.chdir(run)
+    with pytest.raises(RoleLLMError, match=words):
+        push(run, "me/model", **options, endpoint=hub.endpoint)
+    assert hub.asked == []

@@ -15,7 +15,6 @@ from rolellm.training.rewards import (
     OWN,
     PAIRS,
     TOGETHER,
-    RewardedReply,
     RivalMaker,
     audit_rewards,
     check_rewards,
@@ -56,9 +55,7 @@ def test_each_row_has_its_own_reply_and_all_rivals() -> None:
 def test_a_row_with_one_reference_is_compared_with_rolegpt() -> None:
     row = Row("a", "Mara", "en", "role_specific", "Who?", ("The keeper of the light.",), rolegpt="I, the keeper.")
     group = RivalMaker(ROWS).make_group(row)
-    assert group[0] == RewardedReply(group[0].row, OWN, "I, the keeper.")
-    assert group[0].row.references == row.references
-    assert "plain" not in {candidate.kind for candidate in group}
+    assert (group[0].kind, group[0].text, group[0].row.references) == (OWN, "I, the keeper.", row.references)
 
 
 def constant(completions: list[Any], **_: Any) -> list[float]:

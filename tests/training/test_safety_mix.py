@@ -15,7 +15,7 @@ from transformers import TrainerCallback
 
 from rolellm.characters.refusals import LANGUAGES, is_refusal, list_own_prompts, list_training_prompts
 from rolellm.checks.safety import count_trained
-from rolellm.core.errors import DataError, RecipeError, SettingsError, StoppedShortError
+from rolellm.core.errors import RecipeError, RoleLLMError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Row
 from rolellm.llm.llm import LLM
@@ -58,9 +58,7 @@ def ask(folder: Path, llm: LLM, count: int = 6, replies: Replies = ROWS) -> Any:
 def test_prompts_for_training_are_none_that_measure() -> None:
     measuring = [prompt.text for prompt in list_own_prompts(LANGUAGES)]
     training = list(list_training_prompts())
-    for prompt in training:
-        closest = max(measuring, key=lambda text: fuzz.ratio(text, prompt.text))
-        assert fuzz.ratio(closest, prompt.text) < 75, (prompt.text, closest)
+    assert max(fuzz.ratio(text, prompt.text) for text in measuring for prompt in training) < 75
     counts = Counter((prompt.language, prompt.harmful) for prompt in training)
     assert set(counts.values()) == {24} and len(counts) == 4
 
@@ -73,7 +71,6 @@ def test_the_base_is_asked_in_each_role_in_its_language(tmp_path: Path) -> None:
         system, user = chat.messages
         assert str(chat.role) in system["content"] and (chat.role == "孔明") is not user["content"].isascii()
         assert is_refusal(chat.replies["completion"]) is (user["content"] in HARMFUL)
-    assert [row["completion"][0]["content"] for row in run.records()] == [chat.replies["completion"] for chat in mixed]
 
 
 def test_what_goes_along_or_is_a_machine_is_asked_again_and_then_left_out(tmp_path: Path) -> None:
@@ -88,14 +85,11 @@ def test_what_goes_along_or_is_a_machine_is_asked_again_and_then_left_out(tmp_pa
 
     base = script(answer)
     base.options = replace(base.options, max_attempts=3)
-    run = ask(tmp_path, base, 30)
-    found = run.result
+    found = ask(tmp_path, base, 30).result
     assert max(calls.values()) == 3 and set(found.left_out["harmful"]) == {"goes along", "says that it is an AI"}
     assert set(found.left_out["lookalikes"]) == {"refuses"}
-    assert found.asked["harmful"] > 30
     assert all(found.asked[kind] == len(found.kept[kind]) + sum(found.left_out[kind].values()) for kind in found.asked)
     assert len(found.mixed) == 2 * min(map(len, found.kept.values()))
-    assert f"of {found.asked['harmful']} harmful prompts, the base refused {len(found.kept['harmful'])}, " in str(found)
     before = sum(calls.values())
     assert ask(tmp_path, base, 30).result == found and sum(calls.values()) == before
 
@@ -106,37 +100,30 @@ def test_conversations_keep_their_system_instruction(tmp_path: Path) -> None:
         Conversation("1", (system, {"role": "user", "content": "Who?"}), {"completion": "I am Ahab of the ship."}),
         Conversation("2", ({"role": "user", "content": "Who?"},), {"completion": "Nobody at all."}),
     ]
-    run = ask(tmp_path, script(lambda harmful, _: REFUSAL if harmful else HELP), 48, chats)
-    assert len(run.result.mixed) == 96
-    assert all(chat.messages[0] == system for chat in run.result.mixed if len(chat.messages) > 1)
-    assert Counter(len(chat.messages) for chat in run.result.mixed) == {1: 48, 2: 48}
+    mixed = ask(tmp_path, script(lambda harmful, _: REFUSAL if harmful else HELP), 48, chats).result.mixed
+    assert all(chat.messages[0] == system for chat in mixed if len(chat.messages) > 1)
+    assert Counter(len(chat.messages) for chat in mixed) == {1: 48, 2: 48}
 
 
 @pytest.mark.parametrize(
-    ("content", "error", "words"),
+    ("content", "words"),
     [
-        pytest.param(None, SettingsError, "neither a file nor a public set", id="no-file"),
-        pytest.param("text\nHi\n", DataError, "no known column of prompts", id="no-column"),
-        pytest.param("prompt,harmful\nHow do I steal?,true\n", RecipeError, "has no lookalikes", id="no-lookalikes"),
-        pytest.param(
-            "prompt,harmful\n怎么偷？,true\n怎么买？,false\n", RecipeError, "language of the roles", id="chinese"
-        ),
+        pytest.param("text\nHi\n", "no known column of prompts", id="no-column"),
+        pytest.param("prompt,harmful\nHow do I steal?,true\n", "has no lookalikes", id="no-lookalikes"),
+        pytest.param("prompt,harmful\n怎么偷？,true\n怎么买？,false\n", "language of the roles", id="chinese"),
     ],
 )
-def test_prompts_that_do_not_fit(content: str | None, error: type[Exception], words: str, tmp_path: Path) -> None:
+def test_prompts_that_do_not_fit(content: str, words: str, tmp_path: Path) -> None:
     file = tmp_path / "prompts.csv"
-    if content is not None:
-        file.write_text(content, encoding="utf-8")
+    file.write_text(content, encoding="utf-8")
     recipe = Recipe(data=replace(Recipe().data, safety_prompts=file))
-    with pytest.raises(error, match=words):
+    with pytest.raises(RoleLLMError, match=words):
         make_prompts(recipe, ROWS[:1], DescriptionPrompts())
 
 
 def test_a_base_that_refuses_nothing_stops_the_run(mini: Recipe, tmp_path: Path) -> None:
     recipe = replace(mini, data=replace(mini.data, mix=replace(mini.data.mix, safety=0.1)))
-    with pytest.raises(
-        RecipeError, match=r"nothing to keep, of \d+ harmful prompts, the base refused 0.*Leave the key"
-    ):
+    with pytest.raises(RecipeError, match=r"the base refused 0.*Leave the key"):
         train(recipe, out=tmp_path / "run")
     assert not (tmp_path / "run" / "manifest.json").exists()
 
@@ -160,8 +147,8 @@ def test_a_run_learns_what_its_base_said(write_recipe: Callable[..., Path], tmp_
     run = train(mixing, train_dataset=tuning, eval_dataset=tuning, out=tmp_path / "run")
     manifest = read_object(run.out)
     assert run.examples == 4 and manifest["data"]["safety"] == 2 and manifest["data"]["rows"] == 2
-    replies = [row["completion"][0]["content"] for row in Run.open(run.out / FOLDER).records()]
-    assert sorted(replies) == sorted(QUESTIONS.values())
+    replies = {row["completion"][0]["content"] for row in Run.open(run.out / FOLDER).records()}
+    assert replies == {*QUESTIONS.values()}
     conversations = [Conversation("", ({"role": "user", "content": text},), {}) for text in QUESTIONS]
     assert TrainedOn.of(conversations).instructions <= set(manifest["trained_on"]["instructions"])
     # The safety check says so, and another model does not.

@@ -37,6 +37,9 @@ from rolellm.training.examples import IGNORED, Example, ExampleChain, hash_examp
 from rolellm.training.recipe import MethodRecipe, TrainingRecipe
 from rolellm.training.schedule import EMPTY, Schedule, schedule_replies
 
+# Replies in a forward pass on a CPU, with shared prefixes and without (measured: dev/performance.md).
+_REPLIES, _ROWS = 32, 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fit:
@@ -121,7 +124,7 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
     processes = join_processes(training)
     if training.threads is not None:
         torch.set_num_threads(training.threads)
-    schedule = schedule_replies(examples, training, processes.num_processes)
+    schedule = schedule_replies(examples, training)
     count = processes.num_processes
     facts = {**job.facts, "data": hash_examples(examples), "order": schedule.hash, "processes": count}
     start = None
@@ -298,7 +301,7 @@ def _raise_recipe_errors() -> Iterator[None]:
     """Say in one sentence what a library finds wrong with the settings."""
     try:
         yield
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, RecipeError):
         raise
     except (ValueError, TypeError, ImportError, RuntimeError, KeyError, ZeroDivisionError) as error:
         raise RecipeError(f"training and method do not fit this model or machine: {error}") from error
@@ -325,14 +328,15 @@ def _build_arguments(job: Fit, schedule: Schedule) -> Any:
     checkpointing = next(name for name in names if name in fields)
     is_evaluated = bool(job.held_out) and training.eval_strategy != "no"
     eval_steps = training.eval_steps if training.eval_strategy == "steps" else schedule.steps_per_epoch
-    same = (
-        *("learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed"),
-        *("per_device_train_batch_size", "gradient_accumulation_steps"),
-    )
+    same = ("learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed")
+    step = _share_step(training)
+    size = _choose_pass(training, step)
     values: dict[str, Any] = {
         **{name: getattr(training, name) for name in same},
-        "per_device_eval_batch_size": training.per_device_train_batch_size,
-        checkpointing: training.gradient_checkpointing,
+        "per_device_train_batch_size": size,
+        "gradient_accumulation_steps": step // size,
+        "per_device_eval_batch_size": min(step, _get_default_pass(training)),
+        checkpointing: training.gradient_checkpointing is True,
         "output_dir": str(job.folder),
         # All epochs lie one after the other in the schedule, so the loop sees one, in order.
         "num_train_epochs": 1,
@@ -368,6 +372,37 @@ def _build_arguments(job: Fit, schedule: Schedule) -> Any:
     # A process takes one GPU; left alone, transformers would spread each pass over all that it sees (DataParallel).
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
+
+
+def _share_step(training: TrainingRecipe) -> int:
+    """The replies of a step that each process takes.
+
+    Raises:
+        RecipeError: When they cannot be shared evenly.
+    """
+    processes: int = join_processes(training).num_processes
+    replies, rest = divmod(training.replies_per_step, processes)
+    if rest:
+        raise RecipeError(
+            f"training.replies_per_step: {processes} processes cannot share {training.replies_per_step} evenly; "
+            f"make it a multiple of {processes}, or start another number of processes"
+        )
+    return replies
+
+
+def _get_default_pass(training: TrainingRecipe) -> int:
+    return _REPLIES if training.shared_prefix else _ROWS
+
+
+def _choose_pass(training: TrainingRecipe, step: int) -> int:
+    """The replies of a forward pass, which divide a step."""
+    size = _get_default_pass(training)
+    if training.replies_per_pass != "auto":
+        size = training.replies_per_pass
+    size = min(size, step)
+    while step % size:
+        size -= 1
+    return size
 
 
 def join_processes(training: TrainingRecipe) -> Any:
