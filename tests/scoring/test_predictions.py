@@ -65,9 +65,7 @@ class TestReading:
         assert file.sha256 == hash_file(path)
         assert read.locate(2) == f"{path}:4"
 
-    @pytest.mark.parametrize(
-        "content",
-    )
+    @pytest.mark.parametrize("content", [pytest.param("{", id="cut-off"), pytest.param("[" * 10**5, id="too-deep")])
     def test_a_broken_sidecar_is_refused_by_name(self, write: Write, content: str) -> None:
         path = write({"id": "a", "prediction": "1"})
         path.with_name("P.jsonl.meta.json").write_text(content)
