@@ -150,6 +150,7 @@ class TestScore:
         [
             pytest.param(["a"], {}, SettingsError, "pass the rows that they answer", id="texts-alone"),
             pytest.param([{"prediction": "a"}], {}, SettingsError, "lacks the column references", id="no-references"),
+            pytest.param([{"prediction": "a", "references": []}], {}, DataError, "row 0 has no reference", id="empty"),
             pytest.param([{"references": ["a"]}], {}, SettingsError, "lack the column prediction", id="no-predictions"),
             pytest.param(ANSWERED, {"protocl": 1}, SettingsError, "did you mean protocol", id="option"),
         ],

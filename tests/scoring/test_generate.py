@@ -275,6 +275,14 @@ def test_a_run_that_was_cut_off_ends_as_if_it_had_not_been(
     assert summary.new_tokens == sum(line["new_tokens"] for line in answers.lines[kept:])
 
 
+def test_a_finished_run_does_nothing_more(answers: Answers) -> None:
+    answers.run(4)
+    before = answers.content
+    summary = answers.run(4, batch_size=2)
+    assert (summary.generated, summary.tokens_per_second) == (0, None)
+    assert answers.content == before
+
+
 def test_a_run_can_go_on_over_more_rows_in_other_batches_by_a_model_that_moved(
     answers: Answers, model_copy: Path
 ) -> None:

@@ -7,6 +7,7 @@ from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
 from rolellm.scoring.published import PUBLISHED, content_hash, published_for
 from rolellm.scoring.rows import read_dataset_rows
+from rolellm.scoring.score_report import published_table
 
 # Three published averages do not follow from their own rows.
 ODD = {("role-generalization-eng", system) for system in ("LLaMA", "Alpaca", "Vicuna")}
@@ -17,6 +18,12 @@ def test_averages_follow_from_the_scores_but_for_three() -> None:
         for system, (*scores, average) in table.rows.items():
             follows = sum(scores) / 3 == pytest.approx(average, abs=1e-4)
             assert follows is ((config, system) not in ODD), system
+
+
+def test_shows_like_our_own() -> None:
+    shown = published_table(PUBLISHED["instruction-generalization-zh"]).to_markdown()
+    assert "| RoleGLM | 0.505 | 0.525 | 0.341 | 0.457 |" in shown
+    assert "arXiv 2310.00746" in shown and "protocol paper" in shown
 
 
 ZH = "instruction-generalization-zh"
