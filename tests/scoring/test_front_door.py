@@ -12,7 +12,7 @@ import pytest
 from datasets import Dataset
 
 import rolellm
-from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.errors import DataError, ModelError, SettingsError
 from rolellm.scoring.score_report import ScoreReport
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
