@@ -285,7 +285,7 @@ def test_a_key_changes_with_what_can_change_the_reply_and_with_nothing_else(shap
         "max_tokens_field": "max_completion_tokens",
         "extra_body": {"top_k": 1},
     }
-    elsewhere = {"backend", "adapter", "device", "dtype", "batch_size", "rules"}
+    elsewhere = {"backend", "adapter", "engine", "device", "dtype", "batch_size", "rules"}
     assert {field.name for field in fields(ModelSettings)} == set(other) | elsewhere
     deciding = {"base_url", "model", "extra_body"} | ({"structured"} if shaped else set())
     request = SHAPED if shaped else ASKED

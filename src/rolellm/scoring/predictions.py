@@ -519,7 +519,7 @@ def _list_names(names: Iterable[str]) -> str:
 
 # How the work was done and what is known of the model, not what was asked for: a run may go on with another of these.
 _MAY_CHANGE = (
-    *("model", "adapter", "device", "batch_size", "versions"),
+    *("model", "adapter", "device", "batch_size", "batch_tokens", "versions"),
     *("contamination", "data_dir", "base", "parameters", "date"),
 )
 _WAY_OUT = "use --overwrite to start over, or another --out"

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +22,7 @@ import trl
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
 from peft import LoraConfig, PeftModel
+from peft.helpers import disable_input_dtype_casting
 from torch.nn.utils.rnn import pad_sequence
 from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
 from transformers.trainer_utils import set_seed
@@ -28,17 +30,16 @@ from transformers.trainer_utils import set_seed
 from rolellm.core.errors import RecipeError, hide_peft_warning
 from rolellm.core.interrupts import note_stop_requests
 from rolellm.core.settings import dump
+from rolellm.core.text import format_count
 from rolellm.models.load import add_stop_token
 from rolellm.models.prefix_sharing import share_prefixes
 from rolellm.models.prompts.encode import find_end_token
 from rolellm.training import run_folder
 from rolellm.training.callbacks import CheckpointMarker, Recorder, StepCheck
 from rolellm.training.examples import IGNORED, Example, ExampleChain, hash_examples
+from rolellm.training.passes import PassPlan, choose_plan, get_default_pass, make_step_trainer, set_checkpointing
 from rolellm.training.recipe import MethodRecipe, TrainingRecipe
 from rolellm.training.schedule import EMPTY, Schedule, schedule_replies
-
-# Replies in a forward pass on a CPU, with shared prefixes and without (measured: dev/performance.md).
-_REPLIES, _ROWS = 32, 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -130,7 +131,11 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
     start = None
     if job.resume:
         start = _find_start(job, facts)
-    trainer = _build_trainer(model, tokenizer, examples, schedule, job)
+    trainer = build_trainer(model, tokenizer, examples, schedule, job)
+    steps = len(schedule.order) // schedule.step_size
+    if start is not None:
+        steps -= run_folder.get_step(start)
+    _settle_passes(trainer, job, steps)
     metrics = None
     if job.writes_checkpoints:
         metrics = job.folder / run_folder.METRICS
@@ -141,7 +146,9 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
         trainer.add_callback(EarlyStoppingCallback(training.early_stopping_patience))
     # It prints every step's numbers to standard output, which belongs to the command's own result.
     trainer.remove_callback(PrinterCallback)
-    with closing(recorder), hide_peft_warning():
+    # Autocast casts them as well.
+    casts = disable_input_dtype_casting(trainer.model, active=training.half_precision)
+    with closing(recorder), hide_peft_warning(), casts:
         if not job.writes_checkpoints:
             trainer.train()
         else:
@@ -162,6 +169,24 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
     return Fitted(trainer, tuple(losses), seconds, eval_loss)
 
 
+def _settle_passes(trainer: Any, job: Fit, steps: int) -> None:
+    """Settle how a step goes through the model, by trial where the recipe leaves it open and a GPU is there."""
+    training = job.training
+    set_checkpointing(trainer)
+    if not job.writes_checkpoints:
+        return
+    is_open = "auto" in (training.replies_per_pass, training.gradient_checkpointing)
+    is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    expected = ""
+    # Samples are not there yet, and under sharding a pass that fails leaves the others waiting.
+    if is_open and not training.on_cpu and not is_sharded and training.trainer != "grpo":
+        trial = choose_plan(trainer)
+        seconds = trial.seconds * trial.load * steps
+        expected = f"; about {timedelta(seconds=round(seconds))} for {format_count(steps, 'step')}"
+    if trainer.is_world_process_zero():
+        sys.stderr.write(f"{trainer.plan}{expected}\n")
+
+
 def _evaluate(trainer: Any) -> float:
     """Compute the loss of what is held out, unless it was just computed."""
     for entry in reversed(trainer.state.log_history):
@@ -170,7 +195,7 @@ def _evaluate(trainer: Any) -> float:
     return float(trainer.evaluate()["eval_loss"])
 
 
-def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], schedule: Schedule, job: Fit) -> Any:
+def build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], schedule: Schedule, job: Fit) -> Any:
     """A stock trainer of TRL on rows in the schedule's order, with shared prefixes where the recipe has them."""
     training = job.training
     config = model.config.get_text_config()
@@ -187,7 +212,7 @@ def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], sche
         for name, weight in model.named_parameters():
             if weight.requires_grad:
                 tuned[name] = weight.detach().clone()
-    trainer_class = getattr(trl, f"{training.trainer.upper()}Trainer")
+    trainer_class = make_step_trainer(getattr(trl, f"{training.trainer.upper()}Trainer"))
     with hide_peft_warning(), _raise_recipe_errors():
         trainer = trainer_class(
             model=model,
@@ -196,6 +221,9 @@ def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], sche
             peft_config=adapter,
             **_choose_rows(examples, schedule, job, tokenizer),
         )
+    is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    trainer.plan = PassPlan.of(training, trainer.accelerator.num_processes, is_sharded=is_sharded)
+    trainer.training, trainer.steps_per_epoch = training, schedule.steps_per_epoch
     # TRL and peft would write one with each checkpoint, which names neither the data nor the recipe.
     trainer.create_model_card = trainer.model.create_or_update_model_card = lambda *_, **__: None
     if routed is not None:
@@ -329,13 +357,14 @@ def _build_arguments(job: Fit, schedule: Schedule) -> Any:
     is_evaluated = bool(job.held_out) and training.eval_strategy != "no"
     eval_steps = training.eval_steps if training.eval_strategy == "steps" else schedule.steps_per_epoch
     same = ("learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed")
-    step = _share_step(training)
-    size = _choose_pass(training, step)
+    share = PassPlan.of(training, join_processes(training).num_processes).share
     values: dict[str, Any] = {
         **{name: getattr(training, name) for name in same},
-        "per_device_train_batch_size": size,
-        "gradient_accumulation_steps": step // size,
-        "per_device_eval_batch_size": min(step, _get_default_pass(training)),
+        # A batch is a step: it is split in passes later.
+        "per_device_train_batch_size": share,
+        "gradient_accumulation_steps": 1,
+        # The loss is a mean over batches, which must not depend on the passes.
+        "per_device_eval_batch_size": min(share, get_default_pass(training)),
         checkpointing: training.gradient_checkpointing is True,
         "output_dir": str(job.folder),
         # All epochs lie one after the other in the schedule, so the loop sees one, in order.
@@ -372,37 +401,6 @@ def _build_arguments(job: Fit, schedule: Schedule) -> Any:
     # A process takes one GPU; left alone, transformers would spread each pass over all that it sees (DataParallel).
     arguments._n_gpu = min(arguments.n_gpu, 1)
     return arguments
-
-
-def _share_step(training: TrainingRecipe) -> int:
-    """The replies of a step that each process takes.
-
-    Raises:
-        RecipeError: When they cannot be shared evenly.
-    """
-    processes: int = join_processes(training).num_processes
-    replies, rest = divmod(training.replies_per_step, processes)
-    if rest:
-        raise RecipeError(
-            f"training.replies_per_step: {processes} processes cannot share {training.replies_per_step} evenly; "
-            f"make it a multiple of {processes}, or start another number of processes"
-        )
-    return replies
-
-
-def _get_default_pass(training: TrainingRecipe) -> int:
-    return _REPLIES if training.shared_prefix else _ROWS
-
-
-def _choose_pass(training: TrainingRecipe, step: int) -> int:
-    """The replies of a forward pass, which divide a step."""
-    size = _get_default_pass(training)
-    if training.replies_per_pass != "auto":
-        size = training.replies_per_pass
-    size = min(size, step)
-    while step % size:
-        size -= 1
-    return size
 
 
 def join_processes(training: TrainingRecipe) -> Any:

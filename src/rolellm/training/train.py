@@ -468,7 +468,9 @@ def _train_in_folder(
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
         result = _sum_up(prepared, fitted, run, base, began)
         if is_first:
-            write_json(run / MANIFEST, _make_manifest(recipe, prepared, result, processes.num_processes))
+            manifest = _make_manifest(recipe, prepared, result, processes.num_processes)
+            manifest["passes"] = fitted.trainer.plan.to_dict()
+            write_json(run / MANIFEST, manifest)
         processes.wait_for_everyone()
     return result
 
