@@ -8,7 +8,8 @@ sorted by length in left-padded batches of the sizes named, and its best stands 
 replies, which is counted; with several samples a question (`num_return_sequences` there), both sample at 0.7 and 0.95.
 Sides take turns; a figure is the least processor time of a side, so that a busy machine changes little. Reading the
 rows, loading and tokenizing are not in it. On a GPU: random weights in bf16 at the shape of a real model, in batches
-as the engine chooses them by default, by the clock.
+as the engine chooses them by default, by the clock. With `--vllm COMMAND` (as `--engine` takes it), the requests also
+go through vLLM, one reply a row, its start left out; on a GPU, not measured since.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,9 +30,12 @@ from rocit_data import CONFIG, SIZES, SPLIT
 
 from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
+from rolellm.llm.client import Client
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Failure, Finish, accept_text
 from rolellm.models.local_model import Decoding, LocalModel
 from rolellm.models.prompts.render import make_messages
-from rolellm.scoring.generate import choose_limits, limit_replies, plan_batches
+from rolellm.scoring.generate import choose_limits, limit_replies, plan_batches, plan_row_requests
 from rolellm.scoring.settings import GenerateSettings
 from rolellm.training.recipe import BaseRecipe, Recipe
 
@@ -88,7 +93,7 @@ def theirs(model: LocalModel, prompts: list[list[int]], decoding: Decoding, size
                 input_ids=ids.to(model.device),
                 attention_mask=mask.to(model.device),
                 max_new_tokens=decoding.max_new_tokens,
-                eos_token_id=model._stops,
+                eos_token_id=model.stops,
                 pad_token_id=padding,
                 **how,
             )
@@ -132,9 +137,30 @@ def measure(model: LocalModel, rows: list[Row], options: argparse.Namespace) -> 
         figures["replies equal to those of the best"] = sum(
             one == other for one, other in zip(texts["ours"], texts[best], strict=True)
         )
+    ratios = {"transformers": seconds[best] / seconds["ours"]}
+    if options.vllm:
+        took = time_vllm(model, rows, settings, options.vllm)
+        figures["replies a second, vLLM"] = len(rows) / took
+        if options.gpu:
+            ratios["vllm"] = took * options.samples / seconds["ours"]
     figures["peak memory, MB"] = peak_memory_mb()
     figures["load"] = os.getloadavg()[0]
-    return {"ratios": {"transformers": seconds[best] / seconds["ours"]}, "figures": figures, "n": count}
+    return {"ratios": ratios, "figures": figures, "n": count}
+
+
+def time_vllm(model: LocalModel, rows: list[Row], settings: GenerateSettings, engine: str) -> float:
+    """Seconds of the clock for one reply a row through the client, after one that starts the server."""
+    llm = LLM(backend="local", model=model.source.base, dtype=model.dtype, engine=engine)
+    requests, _ = plan_row_requests(rows, settings)
+    with tempfile.TemporaryDirectory() as folder, Client(folder, llm.models, llm.options) as client:
+        also: tuple[Finish, ...] = ("length",)
+        client.ask([replace(requests[0], repeat=1)], accept_text, also=also)
+        begun = time.perf_counter()
+        outcomes = client.ask(requests, accept_text, also=also)
+        seconds = time.perf_counter() - begun
+    if any(isinstance(outcome, Failure) for outcome in outcomes):
+        raise SystemExit("vLLM did not answer every row")
+    return seconds
 
 
 def load(folder: Path, options: argparse.Namespace) -> tuple[LocalModel, list[Row]]:
@@ -186,6 +212,7 @@ def main() -> None:
     parser.add_argument("--max-new-tokens", type=int, default=100)
     parser.add_argument("--batch-sizes", type=int, nargs="+", default=[8, 16, 32])
     parser.add_argument("--turns", type=int, default=2)
+    parser.add_argument("--vllm", help="what starts vLLM, such as 'vllm --gpu-memory-utilization 0.6'")
     parser.add_argument("--gpu", action="store_true", help="on this machine's GPU")
     parser.add_argument("--shape", default="llama-3.2-1b", help="with --gpu: see shapes.py")
     parser.add_argument("--json", action="store_true")

@@ -94,10 +94,7 @@ class LocalChat:
             CallError: For a prompt or a setting that the model cannot take.
             ModelError: When the weights cannot be loaded.
         """
-        try:
-            prepared = self._prepare(request, attempt)
-        except (ModelError, SettingsError) as error:
-            raise CallError("bad_request", str(error), retry=False) from None
+        prepared = self._prepare_call(request, attempt)
         job = _WaitingCall(request, *prepared, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
         if self._working is None or self._working.done():
@@ -147,6 +144,12 @@ class LocalChat:
         working, self._working = self._working, None
         if working is not None and working.get_loop() is asyncio.get_running_loop():
             await asyncio.gather(working, return_exceptions=True)
+
+    def _prepare_call(self, request: Request, attempt: int) -> tuple[list[int], Decoding, str]:
+        try:
+            return self._prepare(request, attempt)
+        except (ModelError, SettingsError) as error:
+            raise CallError("bad_request", str(error), retry=False) from None
 
     def _prepare(self, request: Request, attempt: int) -> tuple[list[int], Decoding, str]:
         """The prompt's tokens, how to decode, and what seeds the sampling."""
@@ -212,10 +215,12 @@ class LocalChat:
         return [self._read_completion(job.request, reply) for job, reply in zip(batch, completions, strict=True)]
 
     def _rank_tokens(self, prompt: list[int], most: int) -> Json:
+        return self._make_ranking(len(prompt), self.model.rank_next_tokens(prompt, most))
+
+    def _make_ranking(self, prompt_tokens: int, tokens: Sequence[tuple[str, float]]) -> Json:
         """A reply of one token, with log probabilities where OpenAI's API has them."""
-        tokens = self.model.rank_next_tokens(prompt, most)
         likeliest = [{"token": token, "logprob": value} for token, value in tokens]
-        raw = _make_raw(self.name, tokens[0][0], "length", len(prompt), 1)
+        raw = _make_raw(self.name, tokens[0][0], "length", prompt_tokens, 1)
         return {**raw, "choices": [{"logprobs": {"content": [{"top_logprobs": likeliest}]}}]}
 
     def _read_completion(self, request: Request, completion: Completion) -> Json:

@@ -17,7 +17,7 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import groupby, starmap
@@ -39,6 +39,7 @@ from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Finish, Request, Sampling, accept_text, convert_turns
 from rolellm.llm.scale import map_parts
 from rolellm.llm.settings import describe_model
+from rolellm.llm.vllm import AUTO, BUILTIN, VLLM, find_vllm
 from rolellm.models.find import ModelSource, find_manifests, find_model
 from rolellm.models.local_model import LocalModel
 from rolellm.models.prompts.encode import PromptEncoder
@@ -287,6 +288,7 @@ def check_model(settings: GenerateSettings) -> tuple[ModelSource, GenerateSettin
     if settings.system_template is not None:
         load_system_template("en", settings.system_template)
     require("torch", "transformers", extra="train")
+    find_vllm(settings.engine)
     source = find_model(settings.model, settings.adapter)
     return source, complete_settings(settings, source)
 
@@ -489,9 +491,30 @@ def answer_rows(
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
         raise DataError(f"{len(repeated)} ids are on more than one row: {join_names(repeated, _NAMED)}")
-    if llm is None:
+    if llm is not None:
+        if settings.adapter is not None or settings.engine not in (AUTO, BUILTIN):
+            raise SettingsError("adapter and engine are for a model on this machine, not for a server or settings file")
+        return _ask(rows, out, settings, LLM.of(llm), messages)
+    settings = _settle_engine(settings, out)
+    if find_vllm(settings.engine) is None:
         return _generate_locally(rows, out, settings, messages)
-    return _ask(rows, out, settings, llm, messages)
+    return _ask_vllm(rows, out, settings, messages)
+
+
+def _settle_engine(settings: GenerateSettings, out: Path) -> GenerateSettings:
+    """Go on with the engine that a file was begun with, where none is named; Ray's workers have the built-in one."""
+    if settings.engine != AUTO:
+        return settings
+    if settings.ray is not None:
+        return replace(settings, engine=BUILTIN)
+    recorded = None
+    if not settings.overwrite:
+        # What is wrong with it, `check_settings` says.
+        with suppress(DataError):
+            recorded = read_sidecar(out)
+    if recorded is None:
+        return settings
+    return replace(settings, engine=recorded.get("engine", BUILTIN))
 
 
 def _lock_predictions(out: Path) -> Any:
@@ -556,11 +579,7 @@ def _generate_locally(
         write_jsonl(out, [finished[row.id] for row in rows])
     generated = len(rows) - len(done)
     result = _summarize(out, finished.values(), generated, tokens, seconds, settings)
-    capped = sum(limit < settings.max_new_tokens for limit in reply_limits)
-    contaminated = None
-    if contamination is not None:
-        contaminated = contamination.to_dict()["contaminated"]
-    return replace(result, capped=capped, contaminated=contaminated)
+    return _note_limits(result, reply_limits, contamination)
 
 
 #: A row, its prompt, and the length of the beginning that it shares.
@@ -682,17 +701,72 @@ def plan_row_requests(
     return requests, prompted
 
 
-def _ask(
-    rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any, messages: MessagesById | None
+def _ask_vllm(
+    rows: Sequence[Row], out: Path, settings: GenerateSettings, messages: MessagesById | None
 ) -> GenerateResult:
-    from rolellm.llm.client import Client
+    """Answer rows by a model on this machine that vLLM serves meanwhile, with all checks of the built-in engine."""
+    if settings.ray is not None:
+        raise SettingsError("ray and engine vllm exclude each other; use --engine builtin, or leave ray out")
+    source, settings = check_model(settings)
+    contamination = check_contamination(
+        rows, source, config=settings.config, split=settings.split, strict=settings.strict
+    )
+    llm = LLM(
+        backend="local",
+        model=settings.model,
+        adapter=settings.adapter,
+        dtype=settings.dtype,
+        engine=settings.engine,
+    )
+    (chat,) = llm.models
+    model: LocalModel = chat.model  # type: ignore[attr-defined]
+    requests, prompted = plan_row_requests(rows, settings, messages)
+    encode = PromptEncoder(model.tokenizer)
+    prompts = []
+    for request in track_progress(requests, "reading prompts", "rows"):
+        turns = list(map(asdict, request.messages))
+        prompts.append(encode(turns))
+    _check_vocabulary(model, rows, prompts)
+    lengths = list(map(len, prompts))
+    reply_limits = limit_replies(rows, lengths, model.context, settings.max_new_tokens)
+    meta = _build_local_meta(model, settings, prompted, contamination, out)
+    meta |= {"engine": VLLM, "batch_size": None, "base": model.source.base, "parameters": model.parameters}
+    result = _ask_rows(rows, requests, out, settings, llm, meta)
+    return _note_limits(result, reply_limits, contamination)
 
-    model = LLM.of(llm)
+
+def _note_limits(
+    result: GenerateResult, reply_limits: Sequence[int], contamination: Contamination | None
+) -> GenerateResult:
+    capped = sum(limit < result.settings.max_new_tokens for limit in reply_limits)
+    contaminated = None
+    if contamination is not None:
+        contaminated = contamination.to_dict()["contaminated"]
+    return replace(result, capped=capped, contaminated=contaminated)
+
+
+def _ask(
+    rows: Sequence[Row], out: Path, settings: GenerateSettings, model: LLM, messages: MessagesById | None
+) -> GenerateResult:
     requests, prompted = plan_row_requests(rows, settings, messages)
     meta = _build_meta(settings, prompted, out)
     meta["model"] = ", ".join(endpoint.name for endpoint in model.models)
     meta["adapter"] = None
     meta["endpoints"] = [describe_model(endpoint) for endpoint in model.models]
+    return _ask_rows(rows, requests, out, settings, model, meta)
+
+
+def _ask_rows(
+    rows: Sequence[Row],
+    requests: Sequence[Request],
+    out: Path,
+    settings: GenerateSettings,
+    model: LLM,
+    meta: dict[str, Any],
+) -> GenerateResult:
+    """Ask for all rows in a journal beside the file, and write the file when that is done."""
+    from rolellm.llm.client import Client
+
     also: tuple[Finish, ...] = ("length",)
     started = time.perf_counter()
     with _lock_predictions(out):

@@ -43,6 +43,7 @@ class GenerateSettings(Decoding, DataSettings):
     Attributes:
         model: A folder with a model, adapter or training run; or a Hub id.
         adapter: A PEFT adapter to put on a full model.
+        engine: For a local model: builtin, vllm, or vLLM's path; auto: vLLM where found with a GPU.
         batch_size: Maximum prompts per forward pass; by default as many as memory holds, and 64 on a CPU.
         system_template: Your own system instruction: a text file with {role} and {description}.
         dtype: auto: the model's own on CUDA, float32 on a CPU.
@@ -56,7 +57,8 @@ class GenerateSettings(Decoding, DataSettings):
     """
 
     model: str = Field(default="", json_schema_extra=_OWN)
-    adapter: str | None = Field(default=None, json_schema_extra=_OWN)
+    adapter: Advanced[str | None] = None
+    engine: str = "auto"
     batch_size: Advanced[int | None] = Field(default=None, ge=1)
     system_template: Advanced[Path | None] = None
     dtype: Advanced[Literal["auto", "float32", "bfloat16", "float16"]] = "auto"

@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+import urllib.request
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -26,6 +28,7 @@ from peft.helpers import disable_input_dtype_casting
 from torch.nn.utils.rnn import pad_sequence
 from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
 from transformers.trainer_utils import set_seed
+from trl.import_utils import is_vllm_available
 
 from rolellm.core.errors import RecipeError, hide_peft_warning
 from rolellm.core.interrupts import note_stop_requests
@@ -322,6 +325,43 @@ def check_trainer_settings(job: Fit) -> None:
         get_scheduler(arguments.lr_scheduler_type, optimizer, 0, 1, scheduler_specific_kwargs=options)
         for tracker in get_reporting_integration_callbacks(arguments.report_to):
             tracker()
+    if getattr(arguments, "use_vllm", False):
+        _check_vllm(arguments, on_cpu=job.training.on_cpu)
+
+
+def _check_vllm(arguments: Any, *, on_cpu: bool) -> None:
+    """Check that vLLM can sample the replies of GRPO, in this process or at its server.
+
+    Raises:
+        RecipeError: When it is not installed, TRL does not take its version, or there is no GPU or server for it.
+    """
+    off = "or leave training.use_vllm out"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            is_installed = is_vllm_available()
+        except UserWarning as error:
+            raise RecipeError(f"training.use_vllm: {error} Install one that TRL takes, {off}") from None
+    if not is_installed:
+        raise RecipeError(
+            "training.use_vllm: TRL needs vLLM in this environment, in either mode, and it is not installed; install "
+            f'it with: pip install "trl[vllm]" (another torch comes with it), {off}'
+        )
+    if arguments.vllm_mode == "server":
+        url = arguments.vllm_server_base_url
+        if url is None:
+            url = f"http://{arguments.vllm_server_host}:{arguments.vllm_server_port}"
+        try:
+            urllib.request.urlopen(f"{url}/health", timeout=5).close()
+        except (OSError, ValueError) as error:
+            raise RecipeError(
+                f"training.vllm_mode: no vLLM server answers at {url} ({error}); start it on a card of its own: "
+                'VLLM_SERVER_DEV_MODE=1 vllm serve BASE --weight-transfer-config \'{"backend": "nccl"}\' '
+                f"--logprobs-mode processed_logprobs --max-logprobs -1, {off}"
+            ) from error
+    if on_cpu:
+        raise RecipeError(f"training.use_vllm: TRL's vLLM needs a GPU, and training is on a CPU; use one, {off}")
+    sys.stderr.write("vLLM samples the replies: a resumed run is not exactly one that was never interrupted\n")
 
 
 @contextmanager
