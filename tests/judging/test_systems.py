@@ -11,8 +11,7 @@ from rolellm.core.records import Language, Row
 from rolellm.judging.records import Comparison
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.systems import ECHO, OTHER_ROLE, make_comparison, parse_sources, plant_losers
-from rolellm.scoring.matching import MatchFinding
-from rolellm.scoring.predictions import read_predictions
+from rolellm.scoring.predictions import MatchFinding, read_predictions
 
 ROWS = [
     Row(f"r{n}", "Fox", "en", "general", f"Question {n}?", ("Aye.",), rolegpt=f"Base {n}" if n < 8 else None)

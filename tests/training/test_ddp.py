@@ -10,7 +10,9 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 import yaml
+from safetensors.torch import load_file
 
 from rolellm.core.errors import SettingsError
 from rolellm.training.recipe_files import load_recipe
@@ -77,6 +79,53 @@ def ranks() -> list[dict[str, str]]:
         port = free.getsockname()[1]
     shared = {"WORLD_SIZE": "2", "LOCAL_WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
     return [{**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1")]
+
+
+# Accelerate shards on GPUs only, and on a CPU falls back to DDP without a word.
+SHARD_ON_CPU = """
+from accelerate import PartialState, accelerator
+from torch.distributed.tensor import DTensor
+
+start, shard = PartialState.__init__, accelerator.fsdp2_prepare_model
+
+def start_as_on_gpus(self, *args, **kwargs):
+    start(self, *args, **kwargs)
+    if self.distributed_type == "MULTI_CPU":
+        self.distributed_type = accelerator.DistributedType.MULTI_GPU
+
+def shard_and_tell(self, model):
+    parts = [weight for weight in shard(self, model).parameters() if isinstance(weight, DTensor)]
+    whole = sum(weight.numel() for weight in parts)
+    own = sum(weight.to_local().numel() for weight in parts)
+    print(f"holds {own / whole:.2f} of {len(parts)} weights as one of {self.num_processes}")
+    return model
+
+PartialState.__init__, accelerator.fsdp2_prepare_model = start_as_on_gpus, shard_and_tell
+"""
+
+
+def test_two_processes_that_share_the_weights_take_the_steps_of_one(
+    recipe_file: Callable[..., Path], warm: Forking, root: Path, tmp_path: Path
+) -> None:
+    file = recipe_file(training={"shared_prefix": True}, method={"name": "full"})
+    recipe = load_recipe(file)
+    config = yaml.safe_load((root / "recipes" / "accelerate" / "fsdp2.yaml").read_text(encoding="utf-8"))
+    sharding = {key.upper(): str(value) for key, value in config["fsdp_config"].items()}
+    code = SHARD_ON_CPU + script(root / "recipes" / "rocit.py")
+    processes = []
+    for env in ranks():
+        env |= {"ACCELERATE_USE_FSDP": "true", **sharding}
+        processes.append(warm.start(["--config", file], tmp_path, code=code, env=env))
+    try:
+        printed = finished(processes)
+    finally:
+        kill_all(processes)
+    assert printed.count("holds 0.50 of ") == printed.count("as one of 2") == 2
+    alone = train(recipe, out=tmp_path / "alone")
+    expected, weights = (load_file(run / "model.safetensors") for run in (alone.out, recipe.output.dir))
+    for name, weight in expected.items():
+        difference = torch.linalg.norm(weights[name] - weight)
+        assert difference <= 1e-6 * torch.linalg.norm(weight), name
 
 
 def running(processes: Started) -> bool:

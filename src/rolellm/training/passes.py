@@ -310,7 +310,7 @@ def explain_too_small(problem: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Trial:
+class PassTrial:
     """A plan that fits into memory.
 
     Attributes:
@@ -324,7 +324,7 @@ class Trial:
     load: float
 
 
-def choose_plan(trainer: Any) -> Trial:
+def choose_plan(trainer: Any) -> PassTrial:
     """Try the heaviest pass of the first epoch forward and backward, and choose the plan with the fastest step.
 
     Without checkpointing first; passes are halved until they fit. Where a whole step fits, it is taken.
@@ -339,7 +339,7 @@ def choose_plan(trainer: Any) -> Trial:
     options = [first.gradient_checkpointing]
     if first.may_checkpoint:
         options.append(True)
-    trials: list[Trial] = []
+    trials: list[PassTrial] = []
     problem = ""
     for is_on in options:
         size = first.replies_per_pass
@@ -361,7 +361,7 @@ def choose_plan(trainer: Any) -> Trial:
     return best
 
 
-def _try_plan(trainer: Any, plan: PassPlan) -> tuple[Trial | None, str]:
+def _try_plan(trainer: Any, plan: PassPlan) -> tuple[PassTrial | None, str]:
     """Try a plan; none where it runs out of memory, with the reason."""
     trainer.plan = plan
     set_checkpointing(trainer)
@@ -381,7 +381,7 @@ def _try_plan(trainer: Any, plan: PassPlan) -> tuple[Trial | None, str]:
             # The first one compiles.
             _time_pass(trainer, part)
             seconds = _time_pass(trainer, part)
-        trial = Trial(plan, seconds * plan.passes, load)
+        trial = PassTrial(plan, seconds * plan.passes, load)
         del kept
     except torch.OutOfMemoryError as error:
         problem = str(error).partition("\n")[0]
