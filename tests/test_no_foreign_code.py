@@ -23,14 +23,14 @@ LOADERS = {"from_pretrained", "from_config"}
 
 
 def unguarded(source: str) -> list[str]:
-    """The calls that load from a model's folder without ``trust_remote_code=False``; peft's own loaders take none."""
+    """The calls that load from a model's folder without ``trust_remote_code=False``; those that run no code of a folder take none."""
     found = []
     for call in ast.walk(ast.parse(source)):
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in LOADERS):
             continue
         given = {word.arg: ast.unparse(word.value) for word in call.keywords}
         if (
-            ast.unparse(call.func.value) not in ("PeftModel", "PeftConfig")
+            ast.unparse(call.func.value) not in ("PeftModel", "PeftConfig", "GenerationConfig")
             and given.get("trust_remote_code") != "False"
         ):
             found.append(ast.unparse(call))

@@ -92,7 +92,6 @@ REFUSALS = {
     "chat, a talk of a page": (f"{CHAT} --out a --web", 2, "--out saves a talk in the"),
     "chat, two without a page": (f"{CHAT} --against words.yaml", 2, "needs --web"),
     "chat, the same twice": (f"{CHAT} --against llm.yaml --web", 2, "again"),
-    "chat, adapter": (f"{CHAT} --adapter a", 2, "an adapter needs a model folder"),
     "serve, role": (SERVE.replace("queen", "king"), 2, "no role 'king of hearts'"),
     "serve, address": ("serve fox --port 0 --model m --llm nowhere", 2, "is for a server"),
     "serve, model": ("serve fox --port 0 --model missing/folder/x", 1, "no model at"),
