@@ -153,7 +153,7 @@ def test_a_run_falls_back_to_rows_and_says_so(
     model.config.save_pretrained(base)
     tokenizer.save_pretrained(base)
     recipe = load_recipe(write_recipe(tmp_path, base={"path": str(base)}))
-    notice = r"row by row, without shared prefixes, \d in a forward pass: the base is a model of type mamba;"
+    notice = r"row by row, without shared prefixes: the base is a model of type mamba;"
     with pytest.warns(RoleLLMWarning, match=notice):
         settled = prepare(recipe, tmp_path / "run").training  # There are no weights yet.
     assert (settled.shared_prefix, settled.replies_per_step) == (False, recipe.training.replies_per_step)
