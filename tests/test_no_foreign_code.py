@@ -23,7 +23,7 @@ LOADERS = {"from_pretrained", "from_config"}
 
 
 def unguarded(source: str) -> list[str]:
-    """The calls that load from a model's folder without ``trust_remote_code=False``; those that run no code of a folder take none."""
+    """The calls that load from a model's folder without ``trust_remote_code=False``, but for those that run none."""
     found = []
     for call in ast.walk(ast.parse(source)):
         if not (isinstance(call, ast.Call) and isinstance(call.func, ast.Attribute) and call.func.attr in LOADERS):
