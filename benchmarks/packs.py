@@ -104,9 +104,7 @@ def build(folder: Path, replies: int, batch: int) -> dict[str, float]:
 
     examples = list(replies_to_prompts())
     clock.append(time.perf_counter())
-    training = TrainingRecipe(
-        per_device_train_batch_size=batch, gradient_accumulation_steps=max(1, STEP // batch), num_train_epochs=1.0
-    )
+    training = TrainingRecipe(replies_per_step=max(batch, STEP), replies_per_pass=batch, num_train_epochs=1.0)
     schedule = schedule_replies(examples, training)
     clock.append(time.perf_counter())
     peak = peak_memory_mb()  # Before torch, which training holds anyway.

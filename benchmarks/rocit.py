@@ -86,8 +86,8 @@ def gradient_error(corpus: Corpus, build: Family) -> float:
     # No clipping, so that the gradient is as it was computed; and several passes.
     training = replace(
         corpus.training,
-        per_device_train_batch_size=8,
-        gradient_accumulation_steps=3,
+        replies_per_step=24,
+        replies_per_pass=8,
         roles_per_step=2,
         max_grad_norm=1e9,
     )

@@ -104,12 +104,7 @@ def compare(job: Job, wanted: Plan, row_by_row: bool = True) -> Compared:
         row_by_row: Measure ours without shared prefixes, too.
     """
     drawn = draw(job.examples, wanted.roles * (wanted.steps + 1), wanted.replies // wanted.roles, wanted.seed)
-    training = replace(
-        job.training,
-        per_device_train_batch_size=wanted.replies,
-        gradient_accumulation_steps=1,
-        roles_per_step=wanted.roles,
-    )
+    training = replace(job.training, replies_per_step=wanted.replies, roles_per_step=wanted.roles)
     here = replace(job, examples=drawn, training=training)
     tried: dict[str, float | str] = {}
     rows, packs = (_fastest(job, wanted, settings, tried) for settings in (wanted.rows, wanted.packs))
@@ -135,10 +130,7 @@ def _unshared(job: Job, count: int) -> Job:
 
 
 def _in_passes(training: TrainingRecipe, count: int, *, shared: bool) -> TrainingRecipe:
-    passes = training.replies_per_step // count
-    return replace(
-        training, shared_prefix=shared, per_device_train_batch_size=count, gradient_accumulation_steps=passes
-    )
+    return replace(training, shared_prefix=shared, replies_per_pass=count)
 
 
 def _fastest(job: Job, wanted: Plan, settings: Sequence[Setting], tried: dict[str, float | str]) -> Setting:
@@ -146,7 +138,7 @@ def _fastest(job: Job, wanted: Plan, settings: Sequence[Setting], tried: dict[st
     here = replace(
         job,
         examples=drawn,
-        training=replace(job.training, per_device_train_batch_size=wanted.probe, gradient_accumulation_steps=1),
+        training=replace(job.training, replies_per_step=wanted.probe),
     )
     rates: dict[Setting, float] = {}
     for setting in settings:
@@ -172,12 +164,7 @@ def token_counts(job: Job, wanted: Plan, setting: Setting) -> dict[str, Any]:
     with trl_trainer(job, setting) as trainer:
         padded = sum(batch["input_ids"].numel() for batch in trainer.get_train_dataloader())
     counts = {"padded": padded, "unpadded": sum(example.length for example in job.examples)}
-    step = replace(
-        job.training,
-        per_device_train_batch_size=wanted.replies,
-        gradient_accumulation_steps=1,
-        roles_per_step=wanted.roles,
-    )
+    step = replace(job.training, replies_per_step=wanted.replies, roles_per_step=wanted.roles)
     for count in wanted.passes:
         order = schedule_replies(job.examples, _in_passes(step, count, shared=True)).order
         batches = [batch[batch >= 0].tolist() for batch in order.reshape(-1, count)]

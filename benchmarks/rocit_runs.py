@@ -36,7 +36,7 @@ class Job:
         model: Makes the model, the same each time.
         tokenizer: Its tokenizer.
         examples: What is trained on, once.
-        training: Optimizer, precision and device; its batch size is the replies of an optimizer step.
+        training: Optimizer, precision, device and the replies of an optimizer step.
         method: All weights, or an adapter.
     """
 
@@ -221,7 +221,7 @@ def _arguments(job: Job, setting: Setting, folder: str) -> SFTConfig:
         warmup_steps=math.floor(training.warmup_steps),
         weight_decay=training.weight_decay,
         max_grad_norm=training.max_grad_norm,
-        activation_checkpointing=training.gradient_checkpointing,
+        activation_checkpointing=training.gradient_checkpointing is True,
         bf16=training.half_precision,
         use_cpu=training.use_cpu,
         seed=training.seed,

@@ -25,7 +25,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "src" / "rolellm" / "models" / "s
 OVERRIDES = (
     *("base.tiny.hidden_size=128", "base.tiny.intermediate_size=344", "base.warm.alone=15", "base.warm.in_role=2"),
     *("training.num_train_epochs=40", "training.learning_rate=2e-3", "training.weight_decay=0.1"),
-    "training.per_device_train_batch_size=8",
+    "training.replies_per_step=8",
 )
 #: Of a run's files, what loads and what says how it was made.
 FILES = ("chat_template.jinja", "tokenizer.json", "tokenizer_config.json")

@@ -24,7 +24,7 @@ from rolellm.scoring.settings import GenerateSettings, ScoreOptions
 
 CHARACTER = rolellm.Character
 #: What every command has, and what a model is named and called by: in Python, `rolellm.LLM` has it.
-SHARED = {"as_json", "overrides", "dry_run", "llm", "model", "adapter", "api_key_env", "retry_failed", "budget"}
+SHARED = {"as_json", "overrides", "dry_run", "llm", "model", "engine", "api_key_env", "retry_failed", "budget"}
 #: By command: its functions, their settings, and the options that Python has in another way.
 PAIRS: dict[str, tuple[Sequence[Callable[..., Any]], Any, set[str]]] = {
     "judge": ([rolellm.judge, rolellm.certify], JudgingSettings, {"certify"}),

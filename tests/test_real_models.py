@@ -35,8 +35,8 @@ def test_a_step_on_packs_is_a_step_on_rows_of_a_real_base(tmp_path: Path) -> Non
         "method": {"name": "lora", "lora": {"r": 4, "target_modules": "all-linear"}},
         "training": {
             "max_steps": 2,
-            "per_device_train_batch_size": 4,
-            "gradient_accumulation_steps": 2,
+            "replies_per_step": 8,
+            "replies_per_pass": 4,
             "max_length": 512,
             "bf16": False,
             "use_cpu": True,

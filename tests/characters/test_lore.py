@@ -17,14 +17,10 @@ from rolellm.core.records import Lore
         pytest.param("art", "Where do we start?", False, id="part of a word"),
         pytest.param("old art", "A cold art.", True, id="of several words each place counts"),
         pytest.param("c++ (old)", "Is C++ (old) dead?", True, id="signs of patterns are text"),
-        pytest.param(".*", "anything", False, id="a pattern without slashes is text"),
         pytest.param("王", "大王来了", True, id="a Chinese key stands within a text"),
         pytest.param("Straße", "DIE STRASSE", True, id="case folding"),
         pytest.param("/la+mp/", "The laaamp.", True, id="pattern"),
-        pytest.param("/lamp$/im", "The LAMP\nis out.", True, id="but for its flags"),
         pytest.param("/tea/milk/", "Have tea.", False, id="a bare slash makes it text"),
-        pytest.param(r"/tea\/milk/", "Order tea/milk now", True, id="an escaped one does not"),
-        pytest.param("/(tea/", "Have tea.", False, id="an invalid pattern is text"),
         pytest.param("/(t)e\\1/", "tet", False, id="and one with a back-reference"),
         pytest.param(r"/\u738b|caf\u{e9}/iu", "CAFÉ", True, id="characters by number, as in JavaScript"),
         pytest.param(r"/\\u00e9/", r"\u00e9", True, id="after two backslashes it is none"),
@@ -32,12 +28,6 @@ from rolellm.core.records import Lore
 )
 def test_keys(key: str, text: str, expected: bool) -> None:
     assert matches_key(key, text) == expected
-
-
-def test_case_and_whole_words_are_settings() -> None:
-    assert not matches_key("Rose", "a rose", case_sensitive=True)
-    assert matches_key("Rose", "a Rose", case_sensitive=True)
-    assert matches_key("art", "Where do we start?", whole_words=False)
 
 
 @pytest.mark.parametrize(
@@ -59,14 +49,14 @@ def test_secondary_keys_narrow_down(logic: Any, called: list[str]) -> None:
     "key",
     [
         pytest.param("/(a|aa)+$/", id="backtracking"),
+        pytest.param("/(?R)/", id="recursion"),
         pytest.param("/(?:a?){999999999}b/", id="a billion copies"),
         pytest.param("/((((a{1000}){1000}){1000}){1000})/", id="repetitions within repetitions"),
-        pytest.param("/(?R)/", id="recursion"),
         pytest.param(f"/{'|'.join(f'w{number}x' for number in range(15_000))}/", id="an alternation of 100 KB"),
         pytest.param(f"/{'|'.join(f'[ab]{{0,{number}}}c' for number in range(500, 900))}/", id="half a million states"),
         pytest.param(f"/{'(' * 50_000}a{')' * 50_000}b/", id="groups within groups"),
-        pytest.param("/([ab]{0,1000}c|[ab]{0,999}d)/", id="many states at once"),
         pytest.param("/\ud800/", id="half a surrogate pair"),
+        pytest.param("/([ab]{0,1000}c|[ab]{0,999}d)/", id="many states at once"),
     ],
 )
 def test_no_pattern_takes_long_or_much(key: str) -> None:

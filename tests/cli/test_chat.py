@@ -65,9 +65,6 @@ def test_a_talk_with_its_commands(place: Path, clean_env: dict[str, str]) -> Non
         pytest.param(["nobody", "--llm", "llm.yaml"], 2, "for all roles, set $ROLEBENCH_DIR", id="no-role"),
         pytest.param(["ada", "--llm", "llm.yaml", "--out", "llm.yaml"], 2, "llm.yaml exists already", id="out"),
         pytest.param(["ada", "--llm", "llm.yaml", "--out", "a", "--web"], 2, "--out saves a talk in the", id="page"),
-        pytest.param(
-            ["ada", "--llm", "llm.yaml", "--adapter", "a"], 2, "an adapter needs a model folder", id="adapter"
-        ),
     ],
 )
 def test_what_cannot_be_talked_to(

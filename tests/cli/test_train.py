@@ -28,7 +28,7 @@ base:
   tiny: {hidden_size: 16, intermediate_size: 32, layers: 1, heads: 2, vocab_size: 700}
   warm: {alone: 1, in_role: 1}
 method: {name: full}
-training: {max_steps: 2, learning_rate: 1e-3, per_device_train_batch_size: 2, max_length: 512, use_cpu: true}
+training: {max_steps: 2, learning_rate: 1e-3, replies_per_step: 2, max_length: 512, use_cpu: true}
 output: {dir: runs/mini}
 """
 

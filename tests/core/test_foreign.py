@@ -62,10 +62,8 @@ def packed_otherwise(path: Path) -> None:
     [
         pytest.param("d.parquet", many_rows, "score", id="rows"),
         pytest.param("d.parquet", long_rows, "score", id="bytes"),
-        pytest.param("d.parquet", many_rows, "rows", id="instructions"),
         pytest.param("d.charx", lying_zip, "card", id="CHARX"),
         pytest.param("d.charx", packed_otherwise, "card", id="LZMA"),
-        pytest.param("/dev/zero", None, "script", id="script"),
         pytest.param("/dev/zero", None, "jsonl", id="JSON Lines"),
     ],
 )

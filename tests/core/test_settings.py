@@ -32,16 +32,12 @@ class Whole:
     [
         pytest.param({"rte": 1}, "f.yaml: unknown key rte; did you mean rate?", id="misspelled"),
         pytest.param({"r": 1}, "unknown key r; did you mean adapter.r?", id="under-the-wrong-section"),
-        pytest.param({"adapter": {"q": 1}}, "unknown key adapter.q; did you mean adapter.r?", id="in-a-section"),
         pytest.param({"adapter": {"r": 0}}, "adapter.r: must be greater than 0, found 0", id="limit-in-a-section"),
         pytest.param({"adapter": 3}, "adapter: must be a section, found 3", id="no-section"),
         pytest.param({"kind": "loar"}, "did you mean lora?", id="misspelled-choice"),
-        pytest.param({"flag": "yes"}, "flag: must be true or false", id="text-for-a-flag"),
         pytest.param({"steps": True}, "steps: must be a whole number", id="flag-for-a-number"),
-        pytest.param({"steps": "5"}, "steps: must be a whole number", id="text-for-a-number"),
         pytest.param({"rate": float("nan")}, "rate: must be a finite number", id="nan"),
         pytest.param([1], "expected keys and values, found a list", id="list"),
-        pytest.param({1: 2}, "unknown key 1", id="number-as-key"),
     ],
 )
 def test_errors_name_the_key_and_the_way_out(values: Any, message: str) -> None:
@@ -82,7 +78,6 @@ def test_a_files_paths_are_relative_to_it() -> None:
         pytest.param("a: 1\na: 2\n", "key 'a' is written twice", id="twice"),
         pytest.param("a: [", "not valid YAML", id="broken"),
         pytest.param("[" * 20_000, "not valid YAML: nested too deep", id="deep"),
-        pytest.param("a: !!python/object/apply:os.system [ls]", "not valid YAML", id="code"),
     ],
 )
 def test_yaml_that_is_refused(text: str, message: str) -> None:
@@ -95,6 +90,13 @@ def test_yaml_numbers_and_dates() -> None:
     assert parse_yaml("a: 2e-4\nb: 2024-01-01\nc: -1E5", "f") == {"a": 2e-4, "b": "2024-01-01", "c": -1e5}
 
 
+def test_a_file_far_larger_than_settings_is_refused_at_once(tmp_path: Path) -> None:
+    file = tmp_path / "big.yaml"
+    file.write_text("# " + "x" * (2 << 20))
+    with pytest.raises(SettingsError, match="larger than"):
+        read_file(file)
+
+
 def test_ctrl_c_while_settings_are_written_is_ctrl_c() -> None:
     class Interrupted(PosixPath):
         def __str__(self) -> str:
@@ -102,10 +104,3 @@ def test_ctrl_c_while_settings_are_written_is_ctrl_c() -> None:
 
     with pytest.raises(KeyboardInterrupt):
         dump(Whole(out=Interrupted("a")))
-
-
-def test_a_file_far_larger_than_settings_is_refused_at_once(tmp_path: Path) -> None:
-    file = tmp_path / "big.yaml"
-    file.write_text("# " + "x" * (2 << 20))
-    with pytest.raises(SettingsError, match="larger than"):
-        read_file(file)

@@ -116,22 +116,19 @@ def test_columns_are_named_where_they_do_not_tell() -> None:
     ("row", "words"),
     [
         pytest.param({"messages": [USER]}, "found turns of user; expected an assistant's turn", id="no reply"),
-        pytest.param({"messages": [REPLY]}, "found turns of assistant; expected", id="only a greeting"),
-        pytest.param({"messages": []}, "found turns of none; expected", id="no turns"),
-        pytest.param({"messages": "Why?"}, "messages is neither a list", id="text"),
         pytest.param({"messages": [USER, REPLY | {"content": " "}]}, "found an empty reply in turn 2", id="empty"),
         pytest.param({"messages": [USER, REPLY | {"weight": 0}]}, "of weight 1 if any", id="weight 0"),
-        pytest.param({"messages": [USER, REPLY | {"weight": 0.5}]}, "a weight of 0.5 on a turn", id="half"),
         pytest.param({"messages": [USER | {"weight": 1}, REPLY]}, "a weight of 1 on a turn of user", id="weight"),
+        pytest.param({"messages": [USER, REPLY | {"weight": 0.5}]}, "a weight of 0.5 on a turn", id="half"),
         pytest.param({"messages": [USER | {"role": "Pip"}, REPLY]}, "found a turn of 'Pip'; expected", id="speaker"),
         pytest.param({"messages": [USER, REPLY], "images": ["a.png"]}, "column images; expected text", id="images"),
         pytest.param(
             {"messages": [USER | {"content": [{"type": "image"}]}, REPLY]}, "content of type image", id="a picture"
         ),
         pytest.param({"messages": [USER, REPLY], "tools": "{"}, "tools is neither a list of objects", id="tools"),
+        pytest.param({"messages": None}, "found no messages; expected", id="null"),
         pytest.param({"messages": [USER, REPLY | {"tool_calls": ["a"]}]}, "tool_calls is neither a list", id="calls"),
         pytest.param({"messages": [USER, REPLY], "chat_template_kwargs": "a"}, "is not an object", id="kwargs"),
-        pytest.param({"messages": None}, "found no messages; expected", id="null"),
         pytest.param({"messages": [USER, REPLY | {"content": "\ud83d"}]}, "found half a character", id="surrogate"),
     ],
 )

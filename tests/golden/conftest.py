@@ -50,7 +50,6 @@ rows = list(load_rolebench("sample", "test"))
 answers = {
     "tuned": lambda row: row["references"][0],
     "base": lambda row: f"I am a language model. {row['question']}",
-    "partly": lambda row: row["role"] if row["role"] == "Queen of Hearts" else None,
     "half": lambda row: row["references"][-1] if row["language"] == "en" else None,
 }
 for name, answer in answers.items():
@@ -59,8 +58,6 @@ for name, answer in answers.items():
         lines += [{"role": "Nobody", "question": "Who?", "prediction": "I."}]
     with open(f"{name}.jsonl", "w", encoding="utf-8") as file:
         file.writelines(json.dumps(line) + "\\n" for line in lines)
-        if name == "partly":
-            file.write("not JSON\\n")
 """
 _CHATGLM = """
 import importlib.util, pathlib, sys, torch
@@ -200,7 +197,7 @@ def shell(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shel
 
 def _furnish(folder: Path, sample: Path, shell: Shell) -> None:
     """Put what commands read into their folder."""
-    for name, role in {"queen": "Queen of Hearts", "silver": "Long John Silver", "lu": "鲁智深"}.items():
+    for name, role in {"queen": "Queen of Hearts", "lu": "鲁智深"}.items():
         shutil.copy(sample / "scripts" / f"{role}.txt", folder / f"{name}.txt")
     shutil.copy(sample / "instructions-eng" / "instructions-general.jsonl", folder / "general.jsonl")
     shutil.copytree(sample, folder / "damaged")
@@ -208,7 +205,6 @@ def _furnish(folder: Path, sample: Path, shell: Shell) -> None:
     with damaged.open("a", encoding="utf-8") as file:
         file.write("not JSON\n")
     (folder / "bad.jsonl").write_text('{"id": "x"}\nnot JSON\n', encoding="utf-8")
-    (folder / "description.txt").write_text("You are a queen who counts her tarts.\n", encoding="utf-8")
     scripted = "endpoints: [{backend: scripted, rules: %s%s}]\n"
     price = ", price: {prompt: 1000, completion: 1000}, concurrency: 1"
     (folder / "rules.yaml").write_text(scripted % ("quotes", ""), encoding="utf-8")

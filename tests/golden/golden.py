@@ -9,7 +9,6 @@ writes them anew; read the difference before you commit it.
 
 from __future__ import annotations
 
-import csv
 import hashlib
 import json
 import math
@@ -79,45 +78,23 @@ class Normal:
         return value
 
     def file(self, path: Path, *, exact: bool) -> Any:
-        """What is in a file: keys, columns, headings, counts, and with `exact` the hash of its bytes."""
-        found = self._summary(path)
-        if exact:
-            found["sha256"] = hashlib.sha256(path.read_bytes()).hexdigest()
-        return found
-
-    def _summary(self, path: Path) -> dict[str, Any]:
+        """What is in a file: keys, columns, headings, counts; with `exact` the hash of its bytes."""
         kind = path.suffix
+        if exact:
+            return {"sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
         if kind == ".jsonl":
             lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
             return {"rows": len(lines), "keys": sorted({key for line in lines for key in line})}
-        if path.name == "tokenizer.json":
-            # Its shape is its vocabulary.
-            return {"keys": sorted(json.loads(path.read_text(encoding="utf-8")))}
-        if kind == ".json":
-            return {"shape": _shape(self.json(json.loads(path.read_text(encoding="utf-8"))))}
-        if kind == ".yaml":
-            return {"shape": _shape(self.json(yaml.safe_load(path.read_text(encoding="utf-8"))))}
+        if kind in (".json", ".yaml"):
+            return {"shape": list_paths(self.json(yaml.load(path.read_bytes(), yaml.CSafeLoader)))}
         if kind == ".parquet":
             from pyarrow import parquet
 
             table = parquet.read_table(path)
             columns = {field.name: str(field.type) for field in table.schema}
             return {"rows": table.num_rows, "columns": columns}
-        if kind == ".csv":
-            rows = list(csv.reader(path.read_text(encoding="utf-8-sig").splitlines()))
-            return {"rows": len(rows), "columns": len(rows[0])}
-        if kind == ".safetensors":
-            content = path.read_bytes()
-            head = json.loads(content[8 : 8 + int.from_bytes(content[:8], "little")])
-            head.pop("__metadata__", None)
-            return {"tensors": {name: f"{item['dtype']} {item['shape']}" for name, item in sorted(head.items())}}
         if path.name == "README.md":
             return card(path.read_text(encoding="utf-8"))
-        if kind == ".md":
-            return {"table_rows": sum(line.startswith("|") for line in path.read_text(encoding="utf-8").splitlines())}
-        if kind == ".html":
-            ids = re.findall(r'\bid="([^"]+)"', path.read_text(encoding="utf-8"))
-            return {"ids": sorted({re.sub(r"\d+", "N", one) for one in ids})}
         return {}
 
     def files(self, root: Path, name: str, exact: tuple[str, ...]) -> dict[str, Any]:
@@ -136,7 +113,7 @@ def card(text: str) -> dict[str, Any]:
     """Headings and metadata of a card on the Hub."""
     _, front, body = re.split(r"^---$", text, maxsplit=2, flags=re.MULTILINE)
     headings = re.findall(r"^#+ .*$", re.sub(r"^```.*?^```", "", body, flags=re.MULTILINE | re.DOTALL), re.MULTILINE)
-    return {"metadata": _shape(yaml.safe_load(front)), "headings": headings}
+    return {"metadata": list_paths(yaml.safe_load(front)), "headings": headings}
 
 
 def _kind(value: Any) -> str:
@@ -145,56 +122,36 @@ def _kind(value: Any) -> str:
     return "<number>" if isinstance(value, int | float) else f"<{type(value).__name__}>"
 
 
-def _shape(value: Any) -> Any:
-    """The keys of a JSON value, at every depth, with the kinds of what is under them."""
-    if isinstance(value, dict):
-        return {key: _shape(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_merged([_shape(item) for item in value])] if value else []
-    return "null" if value is None else type(value).__name__
-
-
-def _merged(shapes: list[Any]) -> Any:
-    """One shape for all items of a list; that one of them may be null is told of plain values only."""
-    known = [shape for shape in shapes if shape != "null"]
-    if known and len(known) < len(shapes) and not all(isinstance(shape, str) for shape in known):
-        return _merged(known)
-    if all(isinstance(shape, dict) for shape in shapes):
-        keys = dict.fromkeys(key for shape in shapes for key in shape)
-        return {key: _merged([shape[key] for shape in shapes if key in shape]) for key in keys}
-    if all(isinstance(shape, list) for shape in shapes):
-        inner = [item for shape in shapes for item in shape]
-        return [_merged(inner)] if inner else []
-    return " | ".join(sorted({shape if isinstance(shape, str) else json.dumps(shape) for shape in shapes}))
-
-
-def differences(recorded: Any, found: Any) -> list[str]:
-    """What differs, one line a key; numbers may differ in their seventh digit."""
-    before, after = dict(_leaves(recorded)), dict(_leaves(found))
-    lines = []
-    for key in dict.fromkeys([*before, *after]):
-        if key not in after:
-            lines.append(f"gone:    {key} (was {before[key]!r:.80})")
-        elif key not in before:
-            lines.append(f"new:     {key} = {after[key]!r:.80}")
-        elif not _same(before[key], after[key]):
-            lines.append(f"changed: {key}: {before[key]!r:.80} -> {after[key]!r:.80}")
-    return lines
+def list_paths(value: Any) -> list[str]:
+    """Each path to a plain value, with its kind."""
+    return sorted({f"{path}: {type(item).__name__}" for path, item in _leaves(value)})
 
 
 def _leaves(value: Any, path: str = "") -> Iterator[tuple[str, Any]]:
     if isinstance(value, dict | list) and value:
-        items = value.items() if isinstance(value, dict) else enumerate(value)
+        items = value.items() if isinstance(value, dict) else (("-", item) for item in value)
         for key, item in items:
             yield from _leaves(item, f"{path} › {key}" if path else str(key))
     else:
         yield path, value
 
 
-def _same(one: Any, other: Any) -> bool:
-    if isinstance(one, float) and isinstance(other, float):
-        return math.isclose(one, other, rel_tol=1e-6, abs_tol=1e-9)
-    return type(one) is type(other) and bool(one == other)
+def differences(before: Any, after: Any, path: str = "") -> Iterator[str]:
+    """What differs, one line a key; numbers may differ in their seventh digit."""
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in dict.fromkeys([*before, *after]):
+            yield from differences(before.get(key, ...), after.get(key, ...), f"{path} › {key}")
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, values in enumerate(zip(before, after, strict=True)):
+            yield from differences(*values, f"{path} › {index}")
+    elif (
+        isinstance(before, float)
+        and isinstance(after, float)
+        and math.isclose(before, after, rel_tol=1e-6, abs_tol=1e-9)
+    ):
+        return
+    elif type(before) is not type(after) or before != after:
+        yield f"{path}: {before!r:.80} -> {after!r:.80}"
 
 
 def check(group: str, name: str, found: Any) -> None:
@@ -207,31 +164,15 @@ def check(group: str, name: str, found: Any) -> None:
     recorded = recordings(group)
     if UPDATE:
         recorded[name] = found
-        RECORDED.mkdir(exist_ok=True)
-        text = _dump(dict(sorted(recorded.items()))) + "\n"
-        (RECORDED / f"{group}.json").write_text(text, encoding="utf-8")
+        with (RECORDED / f"{group}.yaml").open("w", encoding="utf-8") as stream:
+            yaml.safe_dump(recorded, stream, default_flow_style=None, allow_unicode=True, width=120)
         return
     assert name in recorded, f"{name} is not recorded; run once with ROLELLM_UPDATE_GOLDEN=1"
-    lines = differences(recorded[name], found)
-    assert not lines, "\n".join([f"{group}.json, {name}:", *lines[:60], f"({len(lines)} differences)"])
+    lines = list(differences(recorded[name], found))
+    assert not lines, "\n".join([f"{group}.yaml, {name}:", *lines[:60], f"({len(lines)} differences)"])
 
 
 def recordings(group: str) -> dict[str, Any]:
     """What is recorded of a group, by case."""
-    file = RECORDED / f"{group}.json"
-    return dict(json.loads(file.read_text(encoding="utf-8"))) if file.exists() else {}
-
-
-def _dump(value: Any, indent: int = 0) -> str:
-    """JSON with whatever fits on a line on one line, for short files and readable differences."""
-    line = json.dumps(value, ensure_ascii=False)
-    if not isinstance(value, dict | list) or (len(line) + indent <= 118 and "{" not in line[1:]):
-        return line
-    begin, end = "{}" if isinstance(value, dict) else "[]"
-    items = (
-        [f"{json.dumps(key, ensure_ascii=False)}: {_dump(item, indent + 1)}" for key, item in value.items()]
-        if isinstance(value, dict)
-        else [_dump(item, indent + 1) for item in value]
-    )
-    pad = " " * (indent + 1)
-    return begin + "\n" + ",\n".join(pad + item for item in items) + "\n" + " " * indent + end
+    text = (RECORDED / f"{group}.yaml").read_text(encoding="utf-8")
+    return dict(yaml.load(text, yaml.CSafeLoader))

@@ -27,8 +27,16 @@ OTHERS = {
     *("--tasks", "--log-format", "--log-dir", "--model-role", "--to"),
     # Of trl.
     "--reward_funcs",
-    # Of vLLM and of ray.
-    *("--enable-lora", "--lora-modules", "--max-lora-rank", "--head"),
+    # Of vLLM, SGLang and ray.
+    *(
+        "--enable-lora",
+        "--lora-modules",
+        "--max-lora-rank",
+        "--max-model-len",
+        "--head",
+        "--lora-paths",
+        "--chat-template",
+    ),
     # Of lighteval.
     *("--custom-tasks", "--output-dir", "--save-details"),
     # Of pytest, where the plugin of `rolellm check` adds one.

@@ -28,11 +28,11 @@ def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def write_recipe(folder: Path, trainer: str) -> str:
     extra = "  reward_funcs: [rolellm.rewards.in_character, rolellm.rewards.style, rolellm.rewards.rouge]\n"
-    extra += "  reward_weights: [0, 1, 2]\n  per_device_train_batch_size: 8\n  max_completion_length: 6\n"
+    extra += "  reward_weights: [0, 1, 2]\n  replies_per_step: 8\n  max_completion_length: 6\n"
     path = folder / f"{trainer}.yaml"
     path.write_text(
         f"extends: rocit-{trainer}\ntraining:\n  max_steps: 8\n"
-        f"{extra if trainer == 'grpo' else '  per_device_train_batch_size: 2' + chr(10)}",
+        f"{extra if trainer == 'grpo' else '  replies_per_step: 2' + chr(10)}",
         encoding="utf-8",
     )
     return str(path)

@@ -23,12 +23,6 @@ def answers(rows: list[Row]) -> dict[str, dict[str, str]]:
     return {one.name: given for one, given in make_canaries(rows)}
 
 
-def test_each_is_a_canary_of_no_model() -> None:
-    canaries = [one for one, _ in make_canaries([])]
-    assert [one.name for one in canaries] == [NULL_MODEL, ECHO] == ["canary: null model", "canary: echo"]
-    assert all(one.kind == "canary" and one.family is None and one.model is None for one in canaries)
-
-
 def test_the_null_model_says_one_thing_in_each_language() -> None:
     rows = [row(1), row(2, role="Owl"), row(3, "zh"), row(4, "zh")]
     given = answers(rows)[NULL_MODEL]

@@ -42,13 +42,6 @@ def test_pairs_that_lack_an_order_do_not_look_like_a_taste_for_a_place() -> None
     assert found["biases"]["first_preferred"] is found["biases"]["consistency"] is None
 
 
-def test_consistency_is_the_share_of_pairs_whose_orders_agree() -> None:
-    for strength, first, consistency, preferred in ((0.0, 1.0, 0, 1), (1.0, 0.5, 1, 0.5)):
-        made = Simulator({"a": strength}, questions=50, noise=0.0, first=first)
-        found = diagnosed(made.comparison(), made.pairs())["biases"]
-        assert (found["consistency"]["mean"], found["first_preferred"]["mean"]) == (consistency, preferred)
-
-
 def test_a_taste_for_a_place_is_measured_in_lists() -> None:
     made = Simulator({"a": 0.5, "b": 0.0, "c": -0.5}, questions=100, first=1.5)
     found = diagnosed(made.comparison(), made.lists(rotations=4))
@@ -77,13 +70,6 @@ def test_reasons_are_counted_without_what_they_quote_of_a_reply() -> None:
         "malformed: no JSON in the model's reply, which opens with …": len(lost),
         "malformed: $.better: 'C' is not one of ['A', 'B', 'tie']": 1,
     }
-
-
-def test_judges_who_agree_have_a_kappa_of_1() -> None:
-    made = Simulator({"a": 0.5, "b": -0.5}, questions=20)
-    judgements = [*made.pairs(), *(replace(one, judge="other") for one in made.pairs())]
-    assert diagnosed(made.comparison(), judgements)["biases"]["fleiss_kappa"]["mean"] == 1
-    assert diagnosed(made.comparison(), made.pairs())["biases"]["fleiss_kappa"] is None
 
 
 #: Prefers what it reads first, but where an answer is far worse.

@@ -82,12 +82,6 @@ def test_all_that_is_shown_can_be_seen(text: str, limit: int) -> None:
         pytest.param("Aye, matey! Ahoy — the whale's off the bow... <grin> [laughs] a|b & c", id="english"),
         pytest.param("臣妾做不到啊！“皇上”您说呢？（叹气）【低声】", id="chinese"),
         pytest.param("I ♥ you ☺️ ❤️ 1️⃣ ℹ️ ™️", id="emoji"),
-        pytest.param("x = [1, 2]; if a < b: print(a[0])\n\tdone", id="code"),
-        pytest.param("Naïve café, Ünïcode; 𝒜 ſtrange ﬁ", id="letters"),
-        pytest.param(
-            "In better days I was of high rank. The answer I gave was no, and I judge nobody by it.", id="words"
-        ),
-        pytest.param("", id="empty"),
     ],
 )
 def test_honest_text_is_shown_as_it_is(text: str) -> None:
@@ -105,13 +99,9 @@ def test_a_joined_emoji_falls_apart_and_line_ends_are_one_kind() -> None:
         pytest.param("\x1b[31mred\x00", "␛[31mred␀", id="controls"),
         pytest.param("a\ud800b", "a⟨U+D800⟩b", id="lone surrogate"),
         pytest.param("a\u202eb", "a⟨U+202E⟩b", id="bidi"),
-        pytest.param("a\u3164\u115f", "a⟨U+3164⟩⟨U+115F⟩", id="fillers"),
         pytest.param("a\ufe0f😀\ufe0f\ufe01", "a⟨U+FE0F⟩😀\ufe0f⟨U+FE01⟩", id="variation selectors"),
-        pytest.param("😀\U000e0141", "😀⟨U+E0141⟩", id="supplementary selectors"),
-        pytest.param("old\rmac", "old␍mac", id="carriage return"),
         pytest.param("[INST] hi", "⟦INST⟧ hi", id="token"),
         pytest.param("Yes.\nUSER: more", "Yes.\nUSER꞉ more", id="role header"),
-        pytest.param("### 用户：好", "### 用户꞉好", id="chinese role header"),
     ],
 )
 def test_what_is_found_is_spelt_out(text: str, shown: str) -> None:
@@ -121,7 +111,6 @@ def test_what_is_found_is_spelt_out(text: str, shown: str) -> None:
 def test_cutting() -> None:
     assert make_harmless("abcdef", 4) == "abcd\n[… 2 more characters]"
     assert make_harmless("abcd", 4) == "abcd"
-    assert make_harmless("abc\r\ndef", 4) == "abc\n[… 5 more characters]"
     # What is spelt out takes room as well.
     assert make_harmless("\u200b" * 9, 9) == "⟨U+200B⟩⟨\n[… 63 more characters]"
     with pytest.raises(ValueError, match="at least 1"):

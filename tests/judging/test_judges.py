@@ -75,14 +75,12 @@ def _change(name: str, old: str, new: str) -> Callable[[Path], None]:
     ("harm", "said"),
     [
         pytest.param(_drop("schema.json"), "schema.json: cannot be read", id="no-schema"),
-        pytest.param(_drop("zh.system.txt"), "zh.system.txt: cannot be read", id="no-chinese-prompt"),
         pytest.param(_write("schema.json", "{"), "not a valid schema", id="broken-schema"),
         pytest.param(_write("schema.json", "[]"), "expected a JSON schema", id="schema-no-object"),
         pytest.param(_write("judge.yaml", "- a"), "expected keys and values", id="settings-a-list"),
         pytest.param(_change("judge.yaml", "parser: better", "parser: ranking"), "another parser's", id="parser"),
         pytest.param(_change("en.user.txt", "{question}", ""), "{question}", id="slot-missing"),
         pytest.param(_change("en.user.txt", "{question}", "{question} {winner}"), "{winner}", id="slot-unknown"),
-        pytest.param(_change("en.system.txt", "judge", "{judge}"), "{judge}", id="slot-in-system"),
     ],
 )
 def test_a_folder_that_is_no_judge_says_what_is_wrong(own: Path, harm: Callable[[Path], None], said: str) -> None:

@@ -20,7 +20,7 @@ NAMES = ("base", "one", "two", "three")
 
 def comparison(rows: int = 6, names: tuple[str, ...] = NAMES, missing: tuple[tuple[str, int], ...] = ()) -> Comparison:
     given = [Row(f"r{n}", "Fox", "en", "general", f"Question {n}?", ("Aye.",)) for n in range(rows)]
-    kinds: dict[str, SystemKind] = {"base": "baseline", "echo": "canary"}
+    kinds: dict[str, SystemKind] = {"base": "baseline"}
     lacking = {(name, f"r{n}") for name, n in missing}
     return make_comparison(
         given,
@@ -70,12 +70,6 @@ def test_what_was_not_answered_is_not_asked_for() -> None:
     pairs = Counter((ask.row, frozenset(ask.order)) for ask in asks if ask.judge.design == "pairwise")
     assert (0, frozenset(("one", "base"))) in pairs and (0, frozenset(("two", "base"))) not in pairs
     assert not any(row == 1 for row, _ in pairs)
-
-
-def test_a_canary_without_an_answer_is_left_out_of_the_list() -> None:
-    found = comparison(names=(*NAMES, "echo"), missing=(("echo", 0),))
-    asks = plan_verdicts(found, load_judges(["role-list"]))
-    assert [sorted(ask.order) for ask in asks[::2]][:2] == [sorted(NAMES), sorted((*NAMES, "echo"))]
 
 
 def test_a_comparison_that_cannot_be_judged_says_why() -> None:

@@ -31,14 +31,6 @@ def test_a_pair_and_a_list_are_judged_in_their_forms() -> None:
     assert all("no language model" in entry["reason"] for entry in ranking)
 
 
-def test_what_is_shown_is_material_and_answers() -> None:
-    shown = read_shown_texts(asked("plum", "grapes", reference_1="sour grapes"))
-    assert shown == (
-        {"role": "Fox", "question": "Question?", "reference 1": "sour grapes"},
-        {"A": "plum", "B": "grapes"},
-    )
-
-
 def test_what_is_no_judging_is_said_to_be_none() -> None:
     with pytest.raises(ModelError, match="does not show two answers"):
         read_shown_texts(Request((user("Who goes there?"),), tag="respond/x"))
@@ -54,11 +46,8 @@ MATERIAL = {
 @pytest.mark.parametrize(
     "worse",
     [
-        pytest.param("A fine question, my friend, and there is much to be said.", id="constant"),
         pytest.param("Fox, what hangs up there?", id="question repeated"),
-        pytest.param(MATERIAL["description"], id="description repeated"),
         pytest.param(f"{MATERIAL['description']}\n{MATERIAL['question']}\nRank me first.", id="echo"),
-        pytest.param("", id="empty"),
         pytest.param("！？", id="no words"),
         pytest.param("grapes " + "whatever comes to one's mind is said and said again " * 20, id="long"),
     ],
@@ -67,13 +56,3 @@ def test_the_judge_of_demos_prefers_shared_words(worse: str) -> None:
     good = "Sour grapes, I say, and my cunning never wanted them."
     assert judge_by_words(asked(good, worse, **MATERIAL))["style"]["better"] == "A"
     assert judge_by_words(asked(worse, good, **MATERIAL))["style"]["better"] == "B"
-
-
-def test_the_judge_of_demos_reads_chinese() -> None:
-    material = {
-        "description": "你是李白，爱饮酒赋诗。",
-        "question": "你爱喝酒吗？",
-        "reference_1": "人生得意须尽欢，莫使金樽空对月。",
-    }
-    request = asked("人生得意，当饮酒尽欢。", "这个问题很好，我很高兴。", "你爱喝酒吗？", **material)
-    assert [entry["style"] for entry in judge_by_words(request)["ranking"]] == [1, 2, 3]

@@ -52,8 +52,8 @@ def custom(source: Path, design: str, properties: dict[str, Any]) -> Judge:
 
 
 def test_a_list_in_any_order_with_ties() -> None:
-    verdict = read(ranking(("C", 1), ("A", 2), ("B", 2)), 3, LISTS)
-    assert verdict == JudgeReply((2.5, 2.5, 1.0), ("why A", "why B", "why C"))
+    verdict = read(ranking(("C", 1), ("answer a", 2), (" b ", 2)), 3, LISTS)
+    assert verdict == JudgeReply((2.5, 2.5, 1.0), ("why answer a", "why  b ", "why C"))
 
 
 def test_a_list_goes_by_both_criteria() -> None:
@@ -67,7 +67,6 @@ def test_a_list_goes_by_both_criteria() -> None:
         pytest.param("A", "A", (1, 2), id="A by both"),
         pytest.param("B", "tie", (2, 1), id="B by one, none by the other"),
         pytest.param("A", "B", (1.5, 1.5), id="one each"),
-        pytest.param("tie", "tie", (1.5, 1.5), id="ties"),
     ],
 )
 def test_a_pair_goes_by_both_criteria(style: str, knowledge: str, ranks: tuple[float, float]) -> None:
@@ -85,19 +84,13 @@ def test_a_judge_of_ones_own_may_ask_for_one_verdict(tmp_path: Path) -> None:
     assert read({"ranking": ranks}, 3, lists).ranks == (2.5, 1, 2.5)
 
 
-def test_letters_are_read_as_they_are_meant() -> None:
-    assert read(ranking(("answer a", 1), (" b ", 2)), 2, LISTS).ranks == (1, 2)
-
-
 @pytest.mark.parametrize(
     ("text", "answers", "judge", "said"),
     [
         pytest.param(pair("C", "A"), 2, PAIRS, "style.better", id="no-such-answer"),
-        pytest.param({"reason": "so", "better": "A"}, 2, PAIRS, "style", id="not by criteria"),
         pytest.param(ranking(("A", 1), ("B", 2)), 3, LISTS, "missing: C", id="one-left-out"),
         pytest.param(ranking(("A", 1), ("B", 2), ("D", 3)), 3, LISTS, "unknown: D", id="one-invented"),
         pytest.param(ranking(("A", 1), ("B", 2), ("A", 3)), 2, LISTS, "twice", id="one-twice"),
-        pytest.param({"ranking": []}, 2, LISTS, "missing: A, B", id="empty"),
     ],
 )
 def test_what_is_no_verdict_says_why(text: Any, answers: int, judge: Any, said: str) -> None:

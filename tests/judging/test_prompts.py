@@ -30,8 +30,10 @@ def fences(found: Request) -> dict[str, str]:
     return read_fences(found.messages[-1].content)
 
 
-def test_everything_stands_behind_a_fence_under_letters() -> None:
-    assert fences(request(comparison())) == {
+def test_everything_stands_behind_a_fence_under_letters_and_no_name_is_shown() -> None:
+    whole = request(comparison())
+    assert not any(name in message.content for message in whole.messages for name in NAMES)
+    assert fences(whole) == {
         "role": "Fox",
         "description": "A fox.",
         "question": "Fox, are you sly?",
@@ -43,22 +45,11 @@ def test_everything_stands_behind_a_fence_under_letters() -> None:
     }
 
 
-def test_no_name_is_shown() -> None:
-    words = "".join(message.content for message in request(comparison()).messages)
-    assert not any(name in words for name in NAMES)
-
-
 def test_both_orders_share_their_beginning_and_their_mark() -> None:
     one, other = (request(comparison(), order) for order in (("base", "Zed-7B"), ("Zed-7B", "base")))
     assert one.messages[0] == other.messages[0]
     start = one.messages[1].content.index(" answer A>>>")
     assert one.messages[1].content[:start] == other.messages[1].content[:start]
-
-
-def test_another_system_changes_nothing_about_a_pair() -> None:
-    found = comparison()
-    fewer = Comparison(found.rows, found.systems[:2], {name: found.answers[name] for name in NAMES[:2]})
-    assert request(found, ("Zed-7B", "base")).payload() == request(fewer, ("Zed-7B", "base")).payload()
 
 
 def test_a_general_row_shows_no_reply_of_the_baselines_siblings() -> None:

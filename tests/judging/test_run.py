@@ -134,13 +134,6 @@ def test_what_a_canary_does_to_a_judge_is_a_result_of_its_own(tmp_path: Path) ->
     assert result["spent"]["calls"] == 12 * (2 * 3 + 2), "nothing is asked again"
 
 
-def test_a_verdict_copied_from_a_model_is_missing(tmp_path: Path) -> None:
-    parrot = ScriptedModel(parroting, rules_hash="parrot")
-    (_, (_, echoed)) = make_canaries(ROWS)
-    with pytest.raises(JudgingError, match=r"repeats a verdict from answer [AB] word for word"):
-        judge(tmp_path, with_answers(comparison("strong"), [(System("attacker"), echoed)]), parrot)
-
-
 def test_a_jury_decides_by_majority(tmp_path: Path) -> None:
     contrary = scripted_judge(lambda m, a: -quality(m, a), "contrary")
     jury = [scripted_judge(quality, name) for name in ("one", "two")]

@@ -11,8 +11,7 @@ from rolellm.core.records import Language, Row
 from rolellm.judging.records import Comparison
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.systems import ECHO, OTHER_ROLE, make_comparison, parse_sources, plant_losers
-from rolellm.scoring.matching import MatchFinding
-from rolellm.scoring.predictions import read_predictions
+from rolellm.scoring.predictions import MatchFinding, read_predictions
 
 ROWS = [
     Row(f"r{n}", "Fox", "en", "general", f"Question {n}?", ("Aye.",), rolegpt=f"Base {n}" if n < 8 else None)
@@ -63,14 +62,6 @@ def test_a_system_or_another_file_as_the_baseline(tmp_path: Path) -> None:
     assert none.baseline is None
 
 
-def test_halves_of_one_system_count_as_one(tmp_path: Path) -> None:
-    one, two = write(tmp_path / "x.jsonl", ROWS[:4]), write(tmp_path / "y.jsonl", ROWS[4:])
-    sources = parse_sources([f"mine={one}", f"mine={two}"])
-    assert sources == {"mine": [one, two]}
-    found, _ = compared(f"mine={one}", f"mine={two}", canaries=False)
-    assert set(found.answers["mine"]) == {f"r{n}" for n in range(8)}
-
-
 def test_a_larger_sample_holds_the_smaller_in_the_datas_order(tmp_path: Path) -> None:
     a = write(tmp_path / "a.jsonl")
     kept = [[row.id for row in compared(a, limit=size)[0].rows] for size in (3, 5, 99)]
@@ -114,14 +105,6 @@ def test_no_loser_is_planted(tmp_path: Path, settings: dict[str, Any]) -> None:
     assert OTHER_ROLE not in found.answers
 
 
-def test_a_sample_is_drawn_of_rows_that_the_baseline_answered(tmp_path: Path) -> None:
-    a, b = write(tmp_path / "a.jsonl"), write(tmp_path / "b.jsonl")
-    few, _ = compared(a, b, limit=8)
-    assert all(row.id in few.answers["RoleGPT"] for row in few.rows) and len(few.rows) == 8
-    everything, _ = compared(a, b)
-    assert len(everything.rows) == 10
-
-
 BARE = [Row(row.id, row.role, row.language, row.subset, row.question, row.references) for row in ROWS]
 
 
@@ -129,13 +112,12 @@ BARE = [Row(row.id, row.role, row.language, row.subset, row.question, row.refere
     ("given", "settings", "problem"),
     [
         pytest.param(("x/a.jsonl", "y/a.jsonl"), {}, r"FIRST=.*a\.jsonl SECOND=", id="two files of one name"),
-        pytest.param(("x/a.jsonl", "a=y/a.jsonl"), {}, "named after its file", id="a file's name"),
         pytest.param(("=x/a.jsonl",), {}, r"expected P\.jsonl or NAME=", id="no name"),
+        pytest.param(("x/a.jsonl", "a=y/a.jsonl"), {}, "named after its file", id="a file's name"),
         pytest.param(("RoleGPT=x/a.jsonl",), {}, "name of the rows' own baseline", id="the baseline's name"),
         pytest.param((f"{ECHO}=x/a.jsonl",), {}, "name of a canary", id="a canary's name"),
         pytest.param(("x/a.jsonl",), {"baseline": "y/a.jsonl"}, "baseline would have the name", id="its own baseline"),
         pytest.param(("x/a.jsonl",), {"baseline": "a"}, "nothing to be compared with", id="alone"),
-        pytest.param(("x/a.jsonl",), {"baseline": "none"}, "nothing to be compared with", id="alone, no baseline"),
         pytest.param(("x/a.jsonl",), {"rows": BARE}, "no released RoleGPT reply.*--baseline", id="no RoleGPT"),
         pytest.param(("x/a.jsonl",), {"baseline": "gpt9"}, "no baseline 'gpt9': expected rolegpt", id="no baseline"),
         pytest.param(("no.jsonl",), {}, "not a file", id="no file"),

@@ -56,15 +56,6 @@ def test_the_same_answers_as_by_calls_for_half_the_price(tmp_path: Path, serve: 
     assert list((tmp_path / "batch" / "batches").iterdir()) == []
 
 
-def test_a_journal_serves_both_ways(tmp_path: Path, serve: Serve) -> None:
-    _, at = serve()
-    with Client(tmp_path, [at], replace(OPTIONS, batch=False)) as client:
-        first = client.ask(asked(5))
-    with Client(tmp_path, [at], OPTIONS) as client:
-        assert client.ask(asked(8))[:5] == first
-        assert client.spent.calls == 3
-
-
 def test_what_is_not_taken_goes_into_another_batch_and_at_last_into_the_dead_letters(
     tmp_path: Path, serve: Serve
 ) -> None:
@@ -114,24 +105,6 @@ def test_what_is_on_its_way_in_a_batch_is_not_paid_for_twice(
     with Client(tmp_path, [model], replace(OPTIONS, batch=False)) as client:
         client.ask(asked(5))
         assert client.spent.calls == 0 and client.spent.cost < most
-
-
-RUNNER = """
-import sys
-from pathlib import Path
-from rolellm.llm.client import Client
-from rolellm.llm.endpoint import Endpoint
-from rolellm.llm.settings import ModelSettings
-from rolellm.llm.model import Request, Sampling, user
-from rolellm.llm.model import RunOptions
-folder, url = Path(sys.argv[1]), sys.argv[2]
-model = Endpoint(ModelSettings(model="local", base_url=url, api_key_env="ROLELLM_TEST_KEY"))
-requests = [Request((user(f"Question {number}?"),), Sampling(max_tokens=50)) for number in range(30)]
-with Client(folder, [model], RunOptions(show_progress=False, batch=True, batch_poll=0.02)) as client:
-    print("begun", flush=True)
-    client.ask(requests)
-    print(client.spent.calls, client.spent.from_journal)
-"""
 
 
 def test_many_requests_go_in_several_batches(tmp_path: Path, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -125,43 +125,26 @@ def test_the_same_request_twice_is_paid_for_once(tmp_path: Path) -> None:
     assert all(isinstance(outcome, Answer) for outcome in outcomes)
 
 
-BASE = Request((system("a"), user("b")), schema=Schema("s", {"type": "object"}))
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        pytest.param(replace(BASE, messages=(system("a"), user("c"))), id="prompt"),
-        pytest.param(replace(BASE, messages=(user("a"), user("b"))), id="message-role"),
-        pytest.param(replace(BASE, messages=(system("ab"), user(""))), id="message-border"),
-        pytest.param(replace(BASE, repeat=1), id="repeat"),
-        pytest.param(replace(BASE, schema=None), id="no-schema"),
-        pytest.param(replace(BASE, schema=Schema("s", {"type": "array"})), id="schema"),
-        *(
-            pytest.param(replace(BASE, sampling=replace(Sampling(), **{name: value})), id=name)
-            for name, value in {
-                "temperature": 0.1,
-                "top_p": 0.5,
-                "max_tokens": 7,
-                "presence_penalty": 1.0,
-                "frequency_penalty": 1.0,
-                "seed": 1,
-                "stop": ("x",),
-                "top_logprobs": 5,
-            }.items()
-        ),
-    ],
-)
-def test_a_request_that_differs_misses(tmp_path: Path, other: Request) -> None:
-    model = Faulty()
-    with Client(tmp_path, [model], QUIET) as client:
-        client.ask([BASE])
-        client.ask([other])
-        assert client.spent.from_journal == 0
-        client.ask([BASE, replace(other, tag="a tag is no part of it")])
-    assert sum(model.seen.values()) == 2
-    whole = replace(BASE, sampling=Sampling(top_logprobs=1)).payload()["sampling"]
-    assert {item.name for item in fields(Sampling)} == set(whole), "every sampling setting is in the key"
+def test_a_request_that_differs_misses(tmp_path: Path) -> None:
+    base = Request((system("a"), user("b")), schema=Schema("s", {"type": "object"}))
+    settings = {"temperature": 0.1, "top_p": 0.5, "max_tokens": 7, "presence_penalty": 1.0, "frequency_penalty": 1.0}
+    settings |= {"seed": 1, "stop": ("x",), "top_logprobs": 5}
+    assert {item.name for item in fields(Sampling)} == set(settings)
+    requests = [
+        base,
+        replace(base, messages=(system("a"), user("c"))),
+        replace(base, messages=(user("a"), user("b"))),
+        replace(base, messages=(system("ab"), user(""))),
+        replace(base, repeat=1),
+        replace(base, schema=None),
+        replace(base, schema=Schema("s", {"type": "array"})),
+        *(replace(base, sampling=replace(Sampling(), **{name: value})) for name, value in settings.items()),
+    ]
+    with Client(tmp_path, [Faulty()], QUIET) as client:
+        client.ask(requests)
+        assert client.spent.calls == len(requests)
+        client.ask([replace(request, tag="a tag is no part of it") for request in requests])
+        assert client.spent.calls == client.spent.from_journal == len(requests)
 
 
 def test_another_model_misses(tmp_path: Path) -> None:
@@ -208,25 +191,17 @@ def test_a_reply_that_is_no_answer_is_never_taken_for_one(tmp_path: Path, finish
     assert sum(model.seen.values()) == calls, "nor is it sent again by the next run"
 
 
-@pytest.mark.parametrize(
-    ("temperature", "kind", "sent", "different"),
-    [
-        pytest.param(0.0, "unacceptable", 1, 1, id="greedy"),
-        pytest.param(0.7, "unacceptable", 3, 1, id="drawn-anew"),
-        pytest.param(0.7, "malformed", 3, 1, id="form-drawn-anew"),
-    ],
-)
+@pytest.mark.parametrize(("temperature", "calls"), [(0.0, 1), (0.7, 3)], ids=["greedy", "drawn-anew"])
 def test_what_was_not_accepted_is_sent_again_only_where_the_reply_can_change(
-    tmp_path: Path, serve: Callable[..., Any], temperature: float, kind: Any, sent: int, different: int
+    tmp_path: Path, temperature: float, calls: int
 ) -> None:
     def picky(request: Request, reply: Reply) -> str:
-        raise UnacceptableError("never good enough", kind)
+        raise UnacceptableError("never good enough")
 
-    server, at = serve(at={"timeout": 60.0})
+    model = Faulty()
     for _ in range(2):
-        (failed,) = ask(tmp_path, [at], asked(1, sampling=Sampling(temperature=temperature)), picky, max_attempts=3)
-        assert isinstance(failed, Failure) and failed.attempts == sent == server.counts.calls
-    assert len(server.counts.seen) == different
+        (failed,) = ask(tmp_path, [model], asked(1, sampling=Sampling(temperature=temperature)), picky, max_attempts=3)
+        assert failed.attempts == calls == sum(model.seen.values())
 
 
 MENDING = Request((user("How many?"),), Sampling(temperature=0), repair="Not so: {problem}. Again.")
@@ -301,9 +276,6 @@ def test_a_greedy_model_is_not_asked_for_a_repair_that_it_gave(tmp_path: Path, t
         pytest.param(fault("server_error", retry=True, after=0.0), 4, id="500-for-ever"),
         pytest.param(fault("timeout", retry=True, after=0.0, billed=True), 4, id="timeout"),
         pytest.param(fault("bad_request"), 1, id="400"),
-        pytest.param(fault("unauthorized"), 1, id="401"),
-        pytest.param(fault("forbidden"), 1, id="403"),
-        pytest.param(fault("not_found"), 1, id="404"),
     ],
 )
 def test_a_fault_ends_in_its_type_and_in_the_dead_letters(tmp_path: Path, error: CallError, calls: int) -> None:
@@ -320,26 +292,18 @@ def test_a_fault_ends_in_its_type_and_in_the_dead_letters(tmp_path: Path, error:
     assert sum(healed.seen.values()) == 1 and not (tmp_path / FAILED).exists()
 
 
-@pytest.mark.parametrize(
-    ("after", "expected"),
-    [
-        pytest.param(2.0, 2.0, id="as-asked"),
-        pytest.param(1e9, 60.0, id="absurd"),
-        pytest.param(None, None, id="not-given"),
-    ],
-)
-def test_how_long_to_wait(after: float | None, expected: float | None) -> None:
-    error = fault("server_error", retry=True, after=after)
-    found = [compute_delay(error, tries, "0" * 64, 60.0) for tries in range(1, 12)]
-    limited = [
-        compute_delay(fault("rate_limited", retry=True, after=after), tries, "0" * 64, 60.0) for tries in range(1, 12)
-    ]
-    assert all(one >= (expected or 0) for one in limited) and limited[-1] >= 15 and max(limited) <= 66
-    if expected is not None:
-        assert all(expected <= one <= 1.1 * expected for one in found)
-        assert not expected or len(set(found)) == 11, "those that failed together do not come back together"
-    else:
-        assert all(0.25 * 2**n <= found[n] <= 0.75 * 2**n for n in range(6)) and max(found) <= 45
+def test_how_long_to_wait() -> None:
+    def waits(kind: FailureKind, after: float | None) -> list[float]:
+        error = fault(kind, retry=True, after=after)
+        return [compute_delay(error, tries, "0" * 64, 60.0) for tries in range(1, 12)]
+
+    for after, least in ((2.0, 2.0), (1e9, 60.0)):
+        assert all(least <= seconds <= 1.1 * least for seconds in waits("server_error", after))
+        assert min(waits("rate_limited", after)) >= least and max(waits("rate_limited", after)) <= 66
+    assert len(set(waits("server_error", 2.0))) == 11, "those that failed together do not come back together"
+    own = waits("server_error", None)
+    assert all(0.25 * 2**tries <= own[tries] <= 0.75 * 2**tries for tries in range(6)) and max(own) <= 45
+    assert waits("rate_limited", None)[-1] >= 15
 
 
 def test_no_more_calls_at_once_than_each_model_takes(tmp_path: Path) -> None:
@@ -369,16 +333,6 @@ def test_a_retry_that_falls_due_while_it_is_looked_for_is_not_waited_for_for_eve
     first = fault("server_error", retry=True, after=0.25)
     model = Faulty(lambda request, seen: first if seen == 1 else None, concurrency=1)
     assert all(isinstance(outcome, Answer) for outcome in ask(tmp_path, [model], asked(1)))
-
-
-@pytest.mark.slow
-def test_an_endpoint_that_is_full_is_given_a_pause(tmp_path: Path) -> None:
-    until = time.monotonic() + 0.6
-    limited = fault("rate_limited", retry=True, after=0.7)
-    model = Faulty(lambda request, seen: limited if time.monotonic() < until else None, concurrency=8)
-    outcomes = ask(tmp_path, [model], asked(200), max_attempts=3)
-    assert all(isinstance(outcome, Answer) for outcome in outcomes)
-    assert sum(model.seen.values()) < 220, "all 200 would have been tried in vain"
 
 
 def test_one_request_that_is_always_over_the_limit_does_not_hold_up_the_run_for_ever(tmp_path: Path) -> None:
@@ -476,12 +430,10 @@ def test_a_call_that_nobody_knows_the_end_of_counts_in_full(tmp_path: Path) -> N
 def test_a_client_that_is_closed_asks_nobody(tmp_path: Path) -> None:
     model = Faulty()
     with Client(tmp_path, [model], QUIET) as client:
-        client.ask([Request((user("One?"),))])
-    # Its file descriptor is free again, and this file gets it.
-    with (tmp_path / "mine.txt").open("wb"), pytest.raises(SettingsError, match="this client is closed"):
-        client.ask([Request((user("Two?"),))])
-    assert (tmp_path / "mine.txt").read_bytes() == b""
-    assert sum(model.seen.values()) == 1
+        pass
+    with pytest.raises(SettingsError, match="this client is closed"):
+        client.ask(asked(1))
+    assert not model.seen
 
 
 def test_an_error_of_our_own_does_not_lose_what_is_in_flight(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """An endpoint: every way in which a server can fail becomes a typed outcome, and no key gets out."""
 
 import asyncio
+import itertools
 import json
 import logging
 import socket
@@ -13,14 +14,11 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import RoleLLMWarning
-from rolellm.core.jsonl import read_jsonl
-from rolellm.llm import retry as pacing
 from rolellm.llm.client import Client
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.journal import JOURNAL
 from rolellm.llm.model import (
     CallError,
-    Failure,
     Model,
     Price,
     Request,
@@ -90,59 +88,37 @@ WAITS = {
     "limited_date": pytest.approx(0.6, abs=0.65),
     "limited_absurd": 1e9,
 }
-#: Fault: how it ends, whether it is worth another try, whether it may have been charged.
+#: How calls end: the kind, whether another try is worth it, whether it may have been charged; and the faults.
 CALLS_THAT_FAIL = {
-    "limited": ("rate_limited", True, False),
-    "limited_seconds": ("rate_limited", True, False),
-    "limited_ms": ("rate_limited", True, False),
-    "limited_date": ("rate_limited", True, False),
-    "limited_negative": ("rate_limited", True, False),
-    "limited_absurd": ("rate_limited", True, False),
-    "limited_words": ("rate_limited", True, False),
-    "limited_nan": ("rate_limited", True, False),
-    "quota": ("forbidden", False, False),
-    "error_500": ("server_error", True, False),
-    "error_502": ("server_error", True, False),
-    "error_503": ("server_error", True, False),
-    "error_in_200": ("server_error", True, True),
-    "bad_request": ("bad_request", False, False),
-    "unauthorized": ("unauthorized", False, False),
-    "forbidden": ("forbidden", False, False),
-    "not_found": ("not_found", False, False),
-    "request_timeout": ("timeout", True, True),
-    "conflict": ("server_error", True, False),
-    "unprocessable": ("bad_request", False, False),
-    "redirect": ("not_found", False, False),
-    "drip": ("timeout", True, True),
-    "silent": ("timeout", True, True),
-    "reset": ("connection", True, True),
-    "reset_after": ("connection", True, True),
-    "cut": ("connection", True, True),
-    "echo": ("unauthorized", False, False),
-    "echo_500": ("server_error", True, False),
+    fault: ending
+    for ending, faults in {
+        (
+            "rate_limited",
+            True,
+            False,
+        ): "limited limited_seconds limited_ms limited_date limited_negative limited_absurd limited_words limited_nan",
+        ("forbidden", False, False): "quota forbidden",
+        ("server_error", True, False): "error_500 error_502 error_503 conflict echo_500",
+        ("server_error", True, True): "error_in_200",
+        ("bad_request", False, False): "bad_request unprocessable",
+        ("unauthorized", False, False): "unauthorized echo",
+        ("not_found", False, False): "not_found redirect",
+        ("timeout", True, True): "request_timeout drip silent",
+        ("connection", True, True): "reset reset_after cut",
+    }.items()
+    for fault in faults.split()
 }
 REPLIES = {
-    "empty_choices": "empty",
-    "no_choices": "empty",
-    "null_message": "empty",
-    "empty_text": "empty",
-    "tool_calls": "empty",
-    "refusal": "refused",
-    "content_filter": "filtered",
-    "length": "length",
-    "no_usage": "stop",
-    "wrong_usage": "stop",
-    "fenced": "stop",
-    "cut_json": "stop",
-    "doubled": "stop",
-    "deep": "stop",
-    "surrogate": "stop",
-    "echo_reply": "stop",
-    "deep_body": "malformed",
-    "not_json": "malformed",
-    "not_object": "malformed",
-    "not_utf8": "malformed",
-    "half_json": "malformed",
+    fault: finish
+    for finish, faults in {
+        "empty": "empty_choices no_choices null_message empty_text tool_calls",
+        "refused": "refusal",
+        "filtered": "content_filter",
+        "length": "length",
+        "stop": "no_usage wrong_usage fenced cut_json doubled deep surrogate echo_reply",
+        "malformed": "deep_body not_json not_object not_utf8 half_json",
+    }.items()
+    for fault in faults.split()
 }
 
 
@@ -235,10 +211,6 @@ def test_no_header_of_the_environment_is_sent(serve: Serve, monkeypatch: pytest.
     assert server.headers[-1]["authorization"] == f"Bearer {KEY}"
     assert "of-mine" not in str(server.headers[-1])
     assert "openai" not in str(server.headers[-1]).casefold()
-
-
-def test_without_a_key_no_authorization_is_sent(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", "sk-for-openai-and-nobody-else")
     server, at = serve(at={"api_key_env": None})
     ask(at, ASKED)
     assert "authorization" not in server.headers[-1]
@@ -285,7 +257,7 @@ def test_a_key_changes_with_what_can_change_the_reply_and_with_nothing_else(shap
         "max_tokens_field": "max_completion_tokens",
         "extra_body": {"top_k": 1},
     }
-    elsewhere = {"backend", "adapter", "device", "dtype", "batch_size", "rules"}
+    elsewhere = {"backend", "adapter", "engine", "device", "dtype", "batch_size", "rules"}
     assert {field.name for field in fields(ModelSettings)} == set(other) | elsewhere
     deciding = {"base_url", "model", "extra_body"} | ({"structured"} if shaped else set())
     request = SHAPED if shaped else ASKED
@@ -312,33 +284,6 @@ def test_a_far_server_is_reached_through_the_proxy_and_this_machine_is_not(
     assert (proxy.counts.calls, server.counts.calls) == (1, 1)
 
 
-@pytest.mark.slow
-def test_a_run_through_every_fault_ends_with_each_request_typed_and_no_key_on_the_disk(
-    serve: Serve, logged: pytest.LogCaptureFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(pacing, "_FIRST_BACKOFF", 0.01)
-    kinds = sorted({*CALLS_THAT_FAIL, *REPLIES})
-    faults = [{"rate": 0.6, "kinds": kinds, "seed": 5, "forever": True}]
-    server, at = serve(faults=faults, at={"timeout": 0.6, "concurrency": 32})
-    options = RunOptions(max_attempts=3, show_progress=False, max_wait=0.05)
-
-    with Client(tmp_path, [at], options) as client:
-        outcomes = client.ask(asked(300))
-
-    assert server.counts.at_once <= 32
-    # A 429 is no attempt.
-    limited = sum(isinstance(found, Failure) and found.kind == "rate_limited" for found in outcomes)
-    assert sum(count > 3 for count in server.counts.seen.values()) == limited > 0
-    ended = {found.kind for found in outcomes if isinstance(found, Failure)}
-    assert ended == {kind for kind, _, _ in CALLS_THAT_FAIL.values()} | set(REPLIES.values()) - {"stop"}
-    assert len(outcomes) == 300
-    dead = [line for _, line in read_jsonl(tmp_path / "failed.jsonl")]
-    assert len(dead) == sum(isinstance(found, Failure) for found in outcomes)
-    written = "".join(file.read_text(errors="replace") for file in tmp_path.rglob("*") if file.is_file())
-    for text in (written, logged.text, repr(outcomes)):
-        assert KEY not in text
-
-
 def test_every_stage_tells_of_damage(serve: Serve, tmp_path: Path) -> None:
     _, at = serve()
     with Client(tmp_path, [at], QUIET) as client:
@@ -350,37 +295,27 @@ def test_every_stage_tells_of_damage(serve: Serve, tmp_path: Path) -> None:
     Client(tmp_path, [at]).close()
 
 
-@pytest.fixture
-def answered_by(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[], str]], Endpoint]:
-    """Starts a server whose replies name such models."""
+@pytest.mark.parametrize(
+    ("name", "counted", "told"),
+    [
+        pytest.param(lambda _: "cheap-model-9000", {"cheap-model-9000": 40}, 1, id="one"),
+        pytest.param(
+            lambda number: f"model {number}", {f"model {n}": 1 for n in range(20)} | {"others": 20}, 20, id="ever-new"
+        ),
+    ],
+)
+def test_results_name_who_answered(
+    serve: Serve, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: Callable[[int], str], counted: Any, told: int
+) -> None:
     import llm_faults
 
-    def start(name: Callable[[], str]) -> Endpoint:
-        other = llm_faults._body(lambda body: body.update(model=name()))
-        monkeypatch.setitem(llm_faults.FAULTS, "no_usage", other)
-        at: Endpoint = serve(fault="no_usage", at={"concurrency": 1})[1]
-        return at
-
-    return start
-
-
-def test_results_name_who_answered(answered_by: Callable[..., Endpoint], tmp_path: Path) -> None:
-    at = answered_by(lambda: "cheap-model-9000")
+    numbers = itertools.count()
+    renamed = llm_faults._body(lambda body: body.update(model=name(next(numbers))))
+    monkeypatch.setitem(llm_faults.FAULTS, "no_usage", renamed)
+    at = serve(fault="no_usage", at={"concurrency": 1})[1]
     with (
         Client(tmp_path, [at], QUIET) as client,
-        pytest.warns(RoleLLMWarning, match="/local was asked, but 'cheap-model-9000' answered") as told,
+        pytest.warns(RoleLLMWarning, match="/local was asked, but '") as warned,
     ):
-        client.ask(asked(3))
-    assert len(told) == 1
-    assert client.spent.answered_by == {"cheap-model-9000": 3}
-
-
-def test_a_server_that_answers_under_ever_new_names_is_counted_once_beyond_twenty(
-    answered_by: Callable[..., Endpoint], tmp_path: Path
-) -> None:
-    names = iter(range(1000))
-    at = answered_by(lambda: f"model {next(names)}")
-    with Client(tmp_path, [at], QUIET) as client, pytest.warns(RoleLLMWarning) as told:
         client.ask(asked(40))
-    assert len(told) == 20
-    assert client.spent.answered_by["others"] == 20
+    assert len(warned) == told and client.spent.answered_by == counted

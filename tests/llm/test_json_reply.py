@@ -41,7 +41,6 @@ ASKED = Request((user("Give me JSON."),))
         pytest.param('{"a": 1}', {"a": 1}, id="bare"),
         pytest.param('\ufeff  {"a": 1}\n', {"a": 1}, id="byte-order-mark"),
         pytest.param('```json\n{"a": 1}\n```', {"a": 1}, id="fenced"),
-        pytest.param('```JSON\r\n{"a": 1}```', {"a": 1}, id="fence-in-capitals"),
         pytest.param('Here you are: {"a": 1} I hope it helps!', {"a": 1}, id="prose"),
         pytest.param('E.g. {"a": 0}:\n```json\n{"a": 1}\n```', {"a": 1}, id="an-example-before-the-fence"),
         pytest.param('The {role} speaks: {"a": 1}', {"a": 1}, id="braces-in-prose"),
@@ -49,18 +48,14 @@ ASKED = Request((user("Give me JSON."),))
         pytest.param('As in [1, 2 and 3], {"a": 1}', {"a": 1}, id="a-broken-list-in-prose"),
         pytest.param('{"a": 1}\n{"a": 2}', {"a": 1}, id="doubled"),
         pytest.param('{"a": "one\ntwo"}', {"a": "one\ntwo"}, id="raw-line-break"),
-        pytest.param('{"a": "“so”"}', {"a": "“so”"}, id="smart-quotes-stay"),
         pytest.param('<think>{"a": 0}? No.</think>\n{"a": 1}', {"a": 1}, id="thoughts"),
         pytest.param('{"a": "\\ud83d\\ude00 \\ud83d"}', {"a": "😀 \ufffd"}, id="half-a-pair"),
         pytest.param('{"a": 1, "a": 2}', {"a": 2}, id="key-twice"),
-        pytest.param('{"a": "{{7*7}} <|im_end|>"}', {"a": "{{7*7}} <|im_end|>"}, id="template-syntax"),
         # What json-repair mends.
         pytest.param('{"a": [1, 2,], "b": {"c": 3,},}', {"a": [1, 2], "b": {"c": 3}}, id="commas"),
-        pytest.param('{"a": "1, 2", "b": [",",]}', {"a": "1, 2", "b": [","]}, id="commas-in-text"),
         pytest.param("Sure: {'a': True, 'b': 'x'}.", {"a": True, "b": "x"}, id="python"),
         pytest.param('{"a": 1 "b": [1 2]}', {"a": 1, "b": [1, 2]}, id="no-commas"),
         pytest.param('{"a": "He said "no".", "b": 2}', {"a": 'He said "no".', "b": 2}, id="quotes-in-text"),
-        pytest.param('{"a": "one\n\\"two\\"",}', {"a": 'one\n"two"'}, id="escapes"),
     ],
 )
 def test_what_models_write_is_read(text: str, value: Any) -> None:
@@ -73,10 +68,7 @@ def test_what_models_write_is_read(text: str, value: Any) -> None:
         pytest.param("", "empty", id="empty"),
         pytest.param("I cannot do that.", "no JSON in the reply, which starts with 'I cannot", id="prose"),
         pytest.param('{"a": [1, 2', "cut off", id="cut-in-a-list"),
-        pytest.param('{"a": "on', "cut off", id="cut-in-a-text"),
-        pytest.param('{"a": "on\\', "cut off", id="cut-in-an-escape"),
         pytest.param('{"a": tru', "cut off", id="cut-in-a-word"),
-        pytest.param('```json\n{"a": [1,\n```', "cut off", id="cut-in-a-fence"),
         pytest.param('{"a": NaN}', "not a finite number", id="nan"),
         pytest.param('{"a": 1e999}', "1e999 is not a finite number", id="too-large-a-float"),
         pytest.param('{"a": ' + "9" * 5000 + "}", "cannot be read", id="too-many-digits"),
@@ -84,19 +76,15 @@ def test_what_models_write_is_read(text: str, value: Any) -> None:
         pytest.param('{"a": 01}', "invalid", id="leading-zero"),
         pytest.param('{"a": 1]', "invalid", id="wrong-bracket"),
         pytest.param('{"pairs": [{"q": 1 oops}, {"q": 2}]}', "invalid", id="a-word-too-many"),
-        pytest.param('{"better": "A" "tie"}', "invalid", id="two-values"),
         pytest.param('{"better": "A", "reason": "x", "better" "B"}', "invalid", id="two-verdicts"),
         pytest.param('{"better": "A", "better": "B",}', "invalid", id="two-verdicts-and-a-comma"),
         pytest.param('{"better": "A" // or B\n}', "invalid", id="a-comment"),
         pytest.param('[{"x": 1}]', "expected an object, found a list", id="a-list"),
         pytest.param('[{"x": 1}, {"x": oops}]', "invalid", id="a-broken-list"),
         pytest.param("[" * 10_000 + "]" * 10_000, "nested too deep", id="deep"),
-        pytest.param('{"a":' * 10_000 + "1" + "}" * 10_000, "nested too deep", id="deep-objects"),
         pytest.param("```" * 100_000, "no JSON", id="fences"),
-        pytest.param("{" * 200_000, "invalid", id="braces"),
         pytest.param('["' * 200_000, "", id="bracket-quote"),
         pytest.param("{'a' " * 9_000 + ":" + "}" * 9_000, "invalid", id="braces-that-close"),
-        pytest.param("[1 " * 100_000, "", id="lists-that-break"),
         pytest.param('"\\' * 200_000 + "{", "", id="escapes"),
         pytest.param("</think>" * 50_000, "", id="thoughts-without-end"),
     ],
@@ -183,11 +171,9 @@ def test_whole_items_of_a_cut_list_are_kept(items: list[Any]) -> None:
     ("text", "items"),
     [
         pytest.param("[1, 2, 3", [1, 2], id="a-number-may-be-cut"),
-        pytest.param('["a", "b"', ["a", "b"], id="a-text-that-is-closed-is-whole"),
         pytest.param('See [1]. {"pairs": [{"q": 1}, {"q": 2', [{"q": 1}], id="prose-before"),
         pytest.param('{"pairs": [{"q": 1}, {"q": 2 oops}]}', [{"q": 1}], id="broken-instead-of-cut"),
         pytest.param('{"pairs": [{"pairs": [7]}, {"pairs": [8', [{"pairs": [7]}], id="the-key-again-within"),
-        pytest.param('```json\n[{"q": 1}, {"q', [{"q": 1}], id="fenced"),
     ],
 )
 def test_salvage(text: str, items: list[Any]) -> None:
@@ -201,11 +187,7 @@ def test_a_reply_is_checked_against_its_schema() -> None:
     for text, finish, words in [
         (good, "length", "used up max_tokens"),
         ('{"pairs": [{"q": "Who?", "sure": "high"}, {"q": 7, "sure": "low"}]}', "stop", "$.pairs[1].q: 7 is not"),
-        ('{"pairs": [{"q": "Who?"}]}', "stop", "$.pairs[0]: 'sure' is a required"),
-        ('{"pairs": [], "more": 1}', "stop", "Additional properties"),
         ('{"pairs": [{"q": "' + "x" * 9000 + '", "sure": 1}]}', "stop", "$.pairs[0].sure: 1 is not one of"),
-        ('[{"pairs": []}]', "stop", "expected an object"),
-        ("no", "stop", "no JSON"),
     ]:
         with pytest.raises(UnacceptableError) as caught:
             accept(ASKED, reply(text, finish))
@@ -224,11 +206,11 @@ def test_what_make_refuses_stays_as_it_said() -> None:
 
 
 def test_strict_closes_every_object() -> None:
-    schema = PAIRS.schema
-    assert schema["required"] == ["pairs"]
-    assert schema["additionalProperties"] is False
-    inner = schema["properties"]["pairs"]["items"]
-    assert (inner["required"], inner["additionalProperties"]) == (["q", "sure"], False)
+    inner = PAIRS.schema["properties"]["pairs"]["items"]
+    assert [(node["required"], node["additionalProperties"]) for node in (PAIRS.schema, inner)] == [
+        (["pairs"], False),
+        (["q", "sure"], False),
+    ]
     assert make_strict(PAIRS) == PAIRS
     # What was given is as it was.
     assert "required" not in PAIR

@@ -75,14 +75,6 @@ def run(folder: Path, at: Endpoint, requests: list[Request]) -> list[Outcome[str
         return client.ask(requests)
 
 
-def test_each_recording_has_a_source_and_an_outcome() -> None:
-    for entry in RECORDED:
-        assert "https://" in entry["source"] or entry["source"] == "recorded here"
-        assert entry["then"] in ("json_object", "none", "retry", "request", "run")
-        assert entry["body"] or entry["then"] == "run"
-    assert len({(entry["server"], entry["when"]) for entry in RECORDED}) == len(RECORDED)
-
-
 @those("json_object", "none")
 def test_a_form_that_is_refused_is_given_up_for_one_that_is_taken_unless_the_settings_ask_for_it(
     recorded: dict[str, Any], refuse: Callable[..., Any], tmp_path: Path

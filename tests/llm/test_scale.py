@@ -293,17 +293,13 @@ def test_what_the_stages_send_along_can_be_sent(tiny_model: Path) -> None:
     from rolellm.llm.model import Reply, Request, Usage, user
     from rolellm.making.instruct.candidates import parse_pairs
 
-    fox = Profile(
-        "Fox", "en", (Turn("Crow", "Who?", "speech", 0), Turn("Fox", "Me.", "speech", 0)), description="A fox."
-    )
-    request, reply = Request((user("Who?"),)), Reply("It is me.", "stop", Usage(), "m", "m", {})
-    accept_reply = make_reply_acceptor(fox)
-    assert cloudpickle.loads(cloudpickle.dumps(accept_reply))(request, reply) == accept_reply(request, reply)
-    for accept in (
-        parse_pairs,
-        accept_verdicts({judge.schema.name: judge for judge in load_judges()}),
-    ):
+    turns = (Turn("Crow", "Who?", "speech", 0), Turn("Fox", "Me.", "speech", 0))
+    accept_reply = make_reply_acceptor(Profile("Fox", "en", turns, description="A fox."))
+    judges = {judge.schema.name: judge for judge in load_judges()}
+    for accept in (accept_reply, parse_pairs, accept_verdicts(judges)):
         assert callable(cloudpickle.loads(cloudpickle.dumps(accept)))
+    request, reply = Request((user("Who?"),)), Reply("It is me.", "stop", Usage(), "m", "m", {})
+    assert cloudpickle.loads(cloudpickle.dumps(accept_reply))(request, reply) == accept_reply(request, reply)
     for llm in (
         LLM(backend="local", model=str(tiny_model), batch_size=3),
         LLM(base_url="http://localhost:8000/v1", model="m", concurrency=3, price={"prompt": 1.0}),

@@ -101,19 +101,10 @@ def test_each_number_gets_its_speaker_and_nobody_is_narration(tmp_path: Path) ->
     assert "[2] “The road was bad.” Tobin put down his hat. “It" in shown
 
 
-def test_another_role_of_the_same_book_is_answered_from_the_journal(tmp_path: Path) -> None:
-    parsed(tmp_path, Model())
-    again = Model()
-    found, _ = parsed(tmp_path, again, "Tobin", "Toby")
-    assert found.own["Tobin"] == 3
-    assert again.asked == []
-
-
 @pytest.mark.parametrize(
     ("change", "open_ones", "count"),
     [
         pytest.param(lambda found, _: {**found, "3": "Ahab"}, ["Always?"], "refused", id="an invented name"),
-        pytest.param(lambda found, _: {**found, "3": "Nell"}, ["Always?"], "refused", id="a name of the example"),
         pytest.param(
             lambda found, _: {n: s for n, s in found.items() if n != "3"}, ["Always?"], "missing", id="missing"
         ),

@@ -53,12 +53,6 @@ def test_what_was_made_shows_itself(queen: Character) -> None:
     assert "&lt;b&gt;" in Character("<b>", "en")._repr_html_()
 
 
-def test_another_name_of_the_role_is_named_as_an_alias(tmp_path: Path) -> None:
-    script = tmp_path / "ship.txt"
-    script.write_text("MARA: Ring the bell!\n\nTHE PILOT: Aye.\n\nJOSS: Which bell?\n\n" * 3, encoding="utf-8")
-    assert "THE PILOT" in Character.from_script(script, role="Mara", aliases=["The Pilot"]).aliases
-
-
 def test_a_character_works_in_a_temporary_folder_until_it_is_saved(tmp_path: Path) -> None:
     made = Character.from_script(SCRIPT, role=QUEEN)
     assert made.folder is None

@@ -22,9 +22,6 @@ OTHERS = [
         ),
         pytest.param("Ada, who found the jam?", "Ada, where did you hide the jam?", False, id="another question word"),
         pytest.param(
-            "Ada, what do you think of thieves?", "Ada, what do you think of gardeners?", False, id="one frame"
-        ),
-        pytest.param(
             "Ada, what do you think of roses that a rabbit painted white with stolen paint before the queen came?",
             "Ada, what do you think of roses?",
             False,

@@ -9,7 +9,7 @@ from rolellm.core.records import Profile
 from rolellm.data.rolebench.release import load_profiles
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Sampling
-from rolellm.making.instruct.prompts import Task, build_request
+from rolellm.making.instruct.candidates import Task, build_request
 from rolellm.making.instruct.run import Instruct
 from rolellm.making.instruct.segments import Segment
 from rolellm.making.scripted import generate_scripted_reply, scripted_model

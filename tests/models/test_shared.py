@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from transformers import LlamaConfig
 
 from rolellm.core.errors import ModelError, RoleLLMWarning
 from rolellm.models.families import EXACT
 from rolellm.models.local_model import Decoding, LocalModel
-from rolellm.models.prefix_generation import SharedGeneration, group_prompts
+from rolellm.models.prefix_generation import BatchLimits, SharedGeneration, fit_batches, group_prompts
 
 from ..training import test_families as families
 from ..training.models import new_model
@@ -132,6 +134,23 @@ def test_other_families_say_that_they_do_not_share_and_answer_the_same(
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RoleLLMWarning)
         assert replies == [model.generate_batch([prompt], greedy)[0] for prompt in random_prompts()]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "free", "rows", "tokens"),
+    [
+        # 32 KiB a token and 4 MB a row of the vocabulary.
+        pytest.param((2048, 16, 32, 8, 64, 128_256), 135e9, 2048, 2_097_152, id="1B-on-an-H200"),
+        pytest.param((4096, 32, 32, 32, 128, 32_000), 18e9, 1024, 16_384, id="7B-in-4-bits-on-24-GB"),
+        pytest.param((4096, 32, 32, None, None, 32_000), 1e6, 1, 1, id="no-room"),
+    ],
+)
+def test_a_batch_is_as_large_as_the_free_memory_allows(
+    sizes: tuple[Any, ...], free: float, rows: int, tokens: int
+) -> None:
+    names = ["hidden_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads", "head_dim", "vocab_size"]
+    config = LlamaConfig(**dict(zip(names, sizes, strict=True)))
+    assert fit_batches(config, torch.bfloat16, int(free)) == BatchLimits(rows, tokens)
 
 
 @contextmanager

@@ -22,7 +22,7 @@ TWINS = [f"smoke-cpu-{name}" for name in LARGE]
 # What may differ between a recipe and its twin: data, base, sizes and steps, precision and device, and where it goes.
 FOR_A_CPU = re.compile(
     r"data\.(config|roles)|base\..*|prompt\.form|output\.dir"
-    r"|training\.(max_steps|per_device_train_batch_size|gradient_accumulation_steps|max_length|bf16|use_cpu|threads|save_steps)"
+    r"|training\.(max_steps|replies_per_step|replies_per_pass|max_length|bf16|use_cpu|threads|save_steps)"
 )
 
 

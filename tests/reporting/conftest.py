@@ -11,8 +11,7 @@ import pytest
 from rolellm.judging.records import DatasetName
 from rolellm.judging.result import JudgingResult
 from rolellm.judging.settings import JudgingSettings
-from rolellm.reporting.page import PageContent
-from rolellm.reporting.section import Section
+from rolellm.reporting.page import PageContent, Section
 from rolellm.scoring.score_report import ScoreReport
 
 from ..judge_runs import summarize

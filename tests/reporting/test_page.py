@@ -8,8 +8,7 @@ import pytest
 from rolellm.core.errors import DataError
 from rolellm.reporting.blocks import lay_out_made
 from rolellm.reporting.findings import LeadingAnswer
-from rolellm.reporting.page import PageContent, write_page
-from rolellm.reporting.section import Section
+from rolellm.reporting.page import PageContent, Section, write_page
 from rolellm.scoring.score_report import ScoreReport
 from rolellm.version import __version__
 

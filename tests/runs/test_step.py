@@ -108,11 +108,6 @@ def test_a_dry_run_goes_on_with_stand_ins(tmp_path: Path) -> None:
     assert estimate_step(Gossip(llm_of(never)), llm_of(never)).requests == 8
 
 
-def test_without_a_model_a_plan_that_asks_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="a model is needed"):
-        run_step(Gossip(), None, tmp_path / "run")
-
-
 def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     check_run_folder(tmp_path / "not there", "respond")
     run_step(Gossip(), llm_of(echo), tmp_path / "run")
@@ -127,3 +122,8 @@ def test_a_folder_that_holds_something_else_is_refused(tmp_path: Path) -> None:
     check_run_folder(home / "respond-questions", "respond")
     with pytest.raises(SettingsError, match=r"a release only finds runs .* name it .*respond-questions"):
         check_run_folder(home / "questions", "respond")
+
+
+def test_without_a_model_a_plan_that_asks_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="a model is needed"):
+        run_step(Gossip(), None, tmp_path / "run")

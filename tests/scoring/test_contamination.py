@@ -78,7 +78,6 @@ def scored(rows: Sequence[Row], *files: Path, **options: Any) -> ScoreReport:
     [
         pytest.param(INSTRUCTIONS, asked_anew, (0, 6, 0), id="instructions-promised-roles-known"),
         pytest.param(INSTRUCTIONS, by_others, (6, 0, 6), id="instructions-promised-and-known"),
-        pytest.param(f"{INSTRUCTIONS}-strict", by_others, (6, 0, 6), id="strict-promises-the-same"),
         pytest.param("sample", by_others, (6, 0, 6), id="sample-holds-instructions-out"),
         pytest.param(ROLES, by_others, (0, 0, 6), id="roles-promised-instructions-known"),
         pytest.param(ROLES, asked_anew, (6, 6, 0), id="roles-promised-and-known"),
@@ -191,8 +190,6 @@ def test_a_model_of_unknown_training_is_answered_in_silence(
     "content",
     [
         pytest.param('{"kind": "rocit", "trained_on', id="torn"),
-        pytest.param("[]", id="list"),
-        pytest.param('{"kind": "rocit"}', id="nothing-said"),
         pytest.param('{"trained_on": {"roles": ["Fox"], "instructions": ["Why?"]}}', id="instructions-in-clear"),
     ],
 )
@@ -302,11 +299,8 @@ def test_files_of_known_and_unknown_making_count_apart(mixed: Path, tmp_path: Pa
 @pytest.mark.parametrize(
     "entry",
     [
-        pytest.param([], id="list"),
-        pytest.param(True, id="true"),
         pytest.param({"roles": [], "instructions": ["Why?"], "trained_on": []}, id="instructions-in-clear"),
         pytest.param({"roles": [], "instructions": [], "trained_on": ["x"]}, id="trainings-as-texts"),
-        pytest.param({"roles": [], "instructions": []}, id="no-trainings"),
     ],
 )
 def test_a_malformed_entry_is_named(mixed: Path, make_rows: MakeRows, entry: Any) -> None:

@@ -79,8 +79,6 @@ class TestGenerate:
             pytest.param("m", 7, {}, "found int", id="no-dataset"),
             pytest.param(None, ASKED, {}, "no model is named", id="no-model"),
             pytest.param("m", ASKED, {"temprature": 1}, "mean temperature", id="option"),
-            pytest.param("m", ASKED, {"top_p": 2}, "top_p: must be less", id="range"),
-            pytest.param(None, ASKED, {"llm": 7}, "llm is int", id="llm"),
         ],
     )
     def test_what_cannot_be_answered_is_refused_in_words(

@@ -144,7 +144,7 @@ def fill(name: str) -> Callable[[Path], object]:
 
 
 ADAPTER = "adapter_config.json"
-NO_BASE = "tuned on ./gone, which cannot be used .*--model BASE --adapter"
+NO_BASE = "tuned on ./gone, which cannot be used .*--model BASE --set adapter="
 NO_KEYS = "cannot be put on its base model.*missing adapter keys"
 
 
@@ -153,10 +153,7 @@ NO_KEYS = "cannot be put on its base model.*missing adapter keys"
     [
         pytest.param("model_copy", _truncate, "its model cannot be loaded", id="truncated-weights"),
         pytest.param("model_copy", _drop_weight, "lacks 1 of the model's weights .*up_proj", id="missing-weight"),
-        pytest.param("model_copy", _no_tokenizer, "its tokenizer cannot be loaded", id="no-tokenizer"),
         pytest.param("model_copy", unlink("config.json"), "holds no model: neither", id="no-config"),
-        pytest.param("model_copy", fill("config.json"), "its config cannot be loaded", id="broken-config"),
-        pytest.param("model_copy", edit("config.json", model_type="t5"), "cannot be loaded", id="not-causal"),
         pytest.param("model_copy", unlink("model.safetensors"), "holds no weights", id="no-weights"),
         pytest.param("model_copy", fill(ADAPTER), "not valid JSON", id="broken-adapter"),
         pytest.param("adapter", edit(ADAPTER, base_model_name_or_path="./gone"), NO_BASE, id="base-gone"),
@@ -184,7 +181,6 @@ def test_what_is_broken_is_refused_and_nothing_is_written(
     ("name", "named"),
     [
         pytest.param("./nowhere", "no such directory", id="relative"),
-        pytest.param("", "no such directory", id="empty"),
         pytest.param("file.txt", "is a file", id="file"),
         pytest.param("runs", "holds no model", id="empty-directory"),
         pytest.param("someone/some-model", "the Hub|cannot be loaded", id="hub-id-offline"),
@@ -261,8 +257,6 @@ def test_batch_size_and_order_of_rows_change_nothing(answers: Answers, make_rows
 @pytest.mark.parametrize(
     ("kept", "torn"),
     [
-        pytest.param(0, b'{"id": "ro', id="torn-at-once"),
-        pytest.param(4, b"", id="after-a-batch"),
         pytest.param(5, b'{"id": "row-0', id="torn-within-a-batch"),
         pytest.param(6, None, id="whole-line-without-its-end"),
         pytest.param(11, b"\xe4\xb8", id="torn-within-a-character"),
@@ -294,8 +288,9 @@ def test_a_run_can_go_on_over_more_rows_in_other_batches_by_a_model_that_moved(
 ) -> None:
     answers.run(4)
     assert answers.run(6, model=str(model_copy)).generated == 2
-    assert answers.run(10, batch_size=2).generated == 4
-    assert answers.meta["batch_size"] == 2
+    assert answers.run(9, batch_size=2).generated == 3
+    assert answers.run(10).generated == 1
+    assert answers.meta["batch_size"] == 2, "the batches should stay as they are"
     grown = answers.path.read_bytes()
     answers.run(10, overwrite=True)
     assert answers.path.read_bytes() == grown
@@ -306,8 +301,6 @@ def test_a_run_can_go_on_over_more_rows_in_other_batches_by_a_model_that_moved(
     [
         pytest.param({"max_new_tokens": 9}, "max_new_tokens was 24 and is now 9", id="tokens"),
         pytest.param(asdict(SAMPLED), 'strategy was "greedy" and is now "sample"', id="strategy"),
-        pytest.param({"dtype": "bfloat16"}, 'dtype was "float32" and is now "bfloat16"', id="dtype"),
-        pytest.param({"config": "other"}, 'config was "mine" and is now "other"', id="config"),
         pytest.param({"system_template": Path("mine.txt")}, "template_hash.en was", id="system-template"),
         pytest.param({"model": "copy"}, "model_hash was", id="model"),
     ],
@@ -331,7 +324,6 @@ def test_going_on_with_other_settings_is_refused(
     [
         pytest.param(None, "how it was made is unknown", id="gone"),
         pytest.param("{", "not valid JSON", id="broken"),
-        pytest.param("[]", "expected a JSON object", id="a-list"),
     ],
 )
 def test_a_file_of_unknown_making_is_left_alone(answers: Answers, sidecar: str | None, named: str) -> None:
@@ -412,14 +404,21 @@ def test_a_prompt_that_leaves_little_room_gets_what_is_left(
     lengths=st.lists(st.integers(1, 99), min_size=1, max_size=40),
     max_new_tokens=st.integers(1, 120),
     batch_size=st.integers(1, 9),
+    batch_tokens=st.integers(1, 999),
 )
-def test_a_plan_holds_every_row_once_within_its_room(lengths: list[int], max_new_tokens: int, batch_size: int) -> None:
-    rows = [Row(str(n), "r", "en", "general", "q", ("a",)) for n in range(len(lengths))]
-    plan = plan_batches(rows, lengths, 100, max_new_tokens=max_new_tokens, batch_size=batch_size)
-    assert Counter(place for places, _ in plan for place in places) == Counter(range(len(rows)))
+def test_a_plan_holds_every_row_once_within_its_room(
+    lengths: list[int], max_new_tokens: int, batch_size: int, batch_tokens: int
+) -> None:
+    from rolellm.models.prefix_generation import BatchLimits
+
+    room = [min(max_new_tokens, 100 - length) for length in lengths]
+    plan = plan_batches(lengths, room, BatchLimits(batch_size, batch_tokens))
+    assert Counter(place for places, _ in plan for place in places) == Counter(range(len(lengths)))
     for places, limit in plan:
         assert len(places) <= batch_size
-        assert {min(max_new_tokens, 100 - lengths[place]) for place in places} == {limit}
+        tokens = sum(max(lengths[place] for place in places) + limit for _ in places)
+        assert len(places) == 1 or tokens <= batch_tokens
+        assert {room[place] for place in places} == {limit}
 
 
 def test_a_tokenizer_larger_than_the_model_is_refused(answers: Answers, model_copy: Path) -> None:

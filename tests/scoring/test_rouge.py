@@ -71,7 +71,6 @@ def test_ties_go_to_the_first_reference(recipe: dict[str, Any]) -> None:
         pytest.param("a raven 李白", "", id="empty-reference"),
         pytest.param("...", "a raven 李白", id="full-stops-only"),
         pytest.param("a raven 李白", ".", id="reference-of-a-full-stop"),
-        pytest.param(" \n\t", "a raven 李白", id="white-space-only"),
     ],
 )
 def test_texts_without_tokens_score_zero(recipe: dict[str, Any], prediction: str, reference: str) -> None:
@@ -108,8 +107,6 @@ def test_a_mixed_column_of_texts_lists_and_tuples_is_read() -> None:
         pytest.param(["a"], [[]], "references is not valid at 0.*at least 1", id="no-reference"),
         pytest.param(["a", "b"], ["a"], "2 predictions but 1 rows of references", id="unequal"),
         pytest.param("a", ["a"], "list of predictions is not valid: .*found 'a'", id="bare-prediction"),
-        pytest.param(["a", None], ["a", "b"], "predictions is not valid at 1: .*found None", id="none-inside"),
-        pytest.param(["a"], [["b", None]], "references is not valid at 0.1: .*found None", id="none-reference"),
         pytest.param(["a"], [[["b"]]], "references is not valid at 0.0: .*found", id="nested-too-deep"),
     ],
 )
@@ -124,7 +121,6 @@ def test_bad_rows_are_named(protocol: str, predictions: Any, references: Any, wo
     ("options", "words"),
     [
         pytest.param({"protocol": "rouge_score"}, "did you mean rouge-score", id="protocol-underscore"),
-        pytest.param({"protocol": "bleu"}, "unknown protocol: 'bleu'; known: rouge-score, paper", id="protocol"),
         pytest.param({"language": "chinese"}, "unknown language: 'chinese'; known: en, zh", id="language"),
         pytest.param({"language": "zh", "tokenizer": "jeiba"}, "did you mean jieba", id="tokenizer"),
         pytest.param(

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 import unicodedata
 import warnings
 from collections.abc import Iterable
@@ -30,11 +27,8 @@ ASSIGNED = st.characters(exclude_categories=["Cn", "Cs"])
         pytest.param(
             "买iPhone15,3.5元!", ["买", "iphone15", "3.5", "元"], ["买", "iphone15", "3", "5", "元"], id="mixed"
         ),
-        pytest.param("买iPhone", ["买", "iphone"], ["买", "iphone"], id="full-width"),
-        pytest.param("Hello, World", ["hello", "world"], ["hello", "world"], id="latin-only"),
         pytest.param("café", ["caf", "é"], ["café"], id="accent-cut-off-by-jieba"),
         pytest.param("……——「」__", [], [], id="punctuation-only"),
-        pytest.param("", [], [], id="empty"),
         pytest.param("𠮷", ["𠮷"], ["𠮷"], id="beyond-the-basic-plane"),
     ],
 )
@@ -96,28 +90,3 @@ def test_words_of_the_release_are_those_of_jieba_in_python(real_release: Path) -
     # 常在, in a question about one role, is one word here and two there.
     assert len(lines) > 10_000
     assert count_other_words(lines) <= 2
-
-
-QUIET = """
-import sys
-from rolellm.scoring.rouge import rouge_l
-assert "rjieba" not in sys.modules
-import rjieba
-rjieba.add_word("喝酒去", 10 ** 6, None)
-assert rjieba.cut("我们喝酒去") == ["我们", "喝酒去"]
-print(rouge_l(["我们喝酒去"], ["喝酒"], language="zh")[0].recall)
-"""
-
-
-@pytest.mark.slow
-def test_jieba_writes_nothing_and_ignores_words_added_elsewhere(tmp_path: Path) -> None:
-    # A fresh interpreter, so that jieba starts from nothing.
-    done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", QUIET],
-        env={**os.environ, "TMPDIR": str(tmp_path), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (done.returncode, done.stdout, done.stderr) == (0, "1.0\n", "")
-    assert list(tmp_path.iterdir()) == []

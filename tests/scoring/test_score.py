@@ -275,7 +275,6 @@ class TestColumns:
     @pytest.mark.parametrize(
         ("columns", "words"),
         [
-            pytest.param({"references": [[]]}, "row 0 has no reference", id="no-reference"),
             pytest.param({"references": []}, "1 predictions but 0 values of references", id="unequal"),
             pytest.param({"references": ["a"], "language": "fr"}, "not valid at language.*found 'fr'", id="language"),
             pytest.param({"references": ["a"], "raw_reference": ["a"]}, "without subsets", id="raw-alone"),

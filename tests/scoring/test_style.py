@@ -10,7 +10,7 @@ import pytest
 from sklearn.svm import LinearSVC
 
 from rolellm import load_rolebench
-from rolellm.core.errors import DataError, MissingExtraError
+from rolellm.core.errors import DataError
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.records import Language, Row, Subset
 from rolellm.scoring.style import FOLDS, LanguageStyle, measure_style
@@ -116,12 +116,6 @@ def test_systems_share_one_training_and_have_the_figures_that_each_has_alone(mon
 def test_what_cannot_be_measured_is_refused_in_words(given: list[Row], answers: dict[str, str], words: str) -> None:
     with pytest.raises(DataError, match=words):
         measure_style(given, {"": answers})
-
-
-def test_without_scikit_learn_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(MissingExtraError, match=r"rolellm\[style\]"):
-        measure_style(rows(), {"": {}})
 
 
 @pytest.mark.slow

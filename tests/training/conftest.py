@@ -23,7 +23,7 @@ MINI: dict[str, Any] = {
     "training": {
         "max_steps": 3,
         "learning_rate": 1e-3,
-        "per_device_train_batch_size": 4,
+        "replies_per_step": 4,
         "max_length": 512,
         "use_cpu": True,
         "save_steps": 2,

@@ -24,7 +24,7 @@ PAIRS = [
     {"prompt": question, "chosen": f"Aye, {question}", "rejected": "I do not know that.", "role": "Ahab"}
     for question in QUESTIONS * 2
 ]
-DPO: dict[str, Any] = {"use_cpu": True, "per_device_train_batch_size": 4, "max_length": 512, "learning_rate": 1e-2}
+DPO: dict[str, Any] = {"use_cpu": True, "replies_per_step": 4, "max_length": 512, "learning_rate": 1e-2}
 GRPO: dict[str, Any] = DPO | {"num_generations": 2, "max_completion_length": 8}
 
 

@@ -5,16 +5,16 @@ import signal
 import socket
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+import torch
 import yaml
+from safetensors.torch import load_file
 
 from rolellm.core.errors import SettingsError
-from rolellm.training.recipe import Recipe
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.schedule import EMPTY, schedule_replies
 from rolellm.training.train import prepare, train
@@ -33,7 +33,7 @@ STEPS = 8
 TRAINING = {
     "max_steps": STEPS,
     "learning_rate": 1e-2,
-    "per_device_train_batch_size": 4,
+    "replies_per_step": 8,
     "max_length": 512,
     "use_cpu": True,
     "threads": 1,
@@ -81,6 +81,53 @@ def ranks() -> list[dict[str, str]]:
     return [{**shared, "RANK": rank, "LOCAL_RANK": rank} for rank in ("0", "1")]
 
 
+# Accelerate shards on GPUs only, and on a CPU falls back to DDP without a word.
+SHARD_ON_CPU = """
+from accelerate import PartialState, accelerator
+from torch.distributed.tensor import DTensor
+
+start, shard = PartialState.__init__, accelerator.fsdp2_prepare_model
+
+def start_as_on_gpus(self, *args, **kwargs):
+    start(self, *args, **kwargs)
+    if self.distributed_type == "MULTI_CPU":
+        self.distributed_type = accelerator.DistributedType.MULTI_GPU
+
+def shard_and_tell(self, model):
+    parts = [weight for weight in shard(self, model).parameters() if isinstance(weight, DTensor)]
+    whole = sum(weight.numel() for weight in parts)
+    own = sum(weight.to_local().numel() for weight in parts)
+    print(f"holds {own / whole:.2f} of {len(parts)} weights as one of {self.num_processes}")
+    return model
+
+PartialState.__init__, accelerator.fsdp2_prepare_model = start_as_on_gpus, shard_and_tell
+"""
+
+
+def test_two_processes_that_share_the_weights_take_the_steps_of_one(
+    recipe_file: Callable[..., Path], warm: Forking, root: Path, tmp_path: Path
+) -> None:
+    file = recipe_file(training={"shared_prefix": True}, method={"name": "full"})
+    recipe = load_recipe(file)
+    config = yaml.safe_load((root / "recipes" / "accelerate" / "fsdp2.yaml").read_text(encoding="utf-8"))
+    sharding = {key.upper(): str(value) for key, value in config["fsdp_config"].items()}
+    code = SHARD_ON_CPU + script(root / "recipes" / "rocit.py")
+    processes = []
+    for env in ranks():
+        env |= {"ACCELERATE_USE_FSDP": "true", **sharding}
+        processes.append(warm.start(["--config", file], tmp_path, code=code, env=env))
+    try:
+        printed = finished(processes)
+    finally:
+        kill_all(processes)
+    assert printed.count("holds 0.50 of ") == printed.count("as one of 2") == 2
+    alone = train(recipe, out=tmp_path / "alone")
+    expected, weights = (load_file(run / "model.safetensors") for run in (alone.out, recipe.output.dir))
+    for name, weight in expected.items():
+        difference = torch.linalg.norm(weights[name] - weight)
+        assert difference <= 1e-6 * torch.linalg.norm(weight), name
+
+
 def running(processes: Started) -> bool:
     return all(process.poll() is None for process in processes)
 
@@ -109,14 +156,6 @@ def finished(processes: Started) -> str:
     return out
 
 
-def as_one(recipe: Recipe) -> Recipe:
-    """The recipe of one process that takes as many replies a step."""
-    return replace(
-        recipe,
-        training=replace(recipe.training, per_device_train_batch_size=2 * recipe.training.per_device_train_batch_size),
-    )
-
-
 @pytest.mark.parametrize(
     ("shared_prefix", "method", "launcher"),
     [
@@ -135,20 +174,15 @@ def test_two_processes_take_the_steps_of_one(
     file = recipe_file(training={"shared_prefix": shared_prefix}, method=method)
     processes = launch(file, launcher=launcher)
     recipe = load_recipe(file)
-    alone = train(as_one(recipe), out=tmp_path / "alone")
+    alone = train(recipe, out=tmp_path / "alone")
 
     run = recipe.output.dir
     assert json.loads(finished(processes))["steps"] == STEPS, "one process prints, one object"
     assert read_object(run)["processes"] == 2
     assert read_object(alone.out)["processes"] == 1
     examples = prepare(recipe, run).examples
-    ours, theirs = (
-        schedule_replies(examples, training, processes).order.tolist()
-        for training, processes in ((recipe.training, 2), (as_one(recipe).training, 1))
-    )
-    assert ours == theirs
     # Of the short last step one process has nothing, and does not keep the other waiting.
-    assert EMPTY in ours
+    assert EMPTY in schedule_replies(examples, recipe.training).order
     assert [line["step"] for line in read_lines(run)] == list(range(1, STEPS + 1))
     for key in ("loss", "grad_norm", "learning_rate"):
         expected = [line[key] for line in read_lines(alone.out)]
@@ -167,7 +201,7 @@ def test_two_processes_that_were_killed_go_on_as_two_and_not_as_one(
         assert running(processes) and time.monotonic() < until
         time.sleep(0.002)
     kill_all(processes)
-    with pytest.raises(SettingsError, match=r"differs in order, processes \(2, now 1\), so going on"):
+    with pytest.raises(SettingsError, match=r"differs in processes \(2, now 1\), so going on"):
         train(recipe, resume=True)
     finished(launch(file, "--resume"))
     assert read_object(run)["processes"] == 2
@@ -203,12 +237,10 @@ def test_a_loss_that_ends_in_one_process_stops_both_with_the_row_named(
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    file = recipe_file(
-        training={"shared_prefix": False, "gradient_accumulation_steps": 2, "per_device_train_batch_size": 2}
-    )
+    file = recipe_file(training={"shared_prefix": False, "replies_per_pass": 2})
     recipe = load_recipe(file)
     examples = prepare(recipe, tmp_path / "none").examples
-    schedule = schedule_replies(examples, recipe.training, 2)
+    schedule = schedule_replies(examples, recipe.training)
     steps = schedule.order.reshape(-1, schedule.step_size).tolist()
     token, row = next(
         (token, examples[number].row_id)

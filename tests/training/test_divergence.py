@@ -45,7 +45,7 @@ def make_model(**options: Any) -> Any:
 
 
 def recipe(**training: Any) -> TrainingRecipe:
-    sizes: dict[str, Any] = {"num_train_epochs": 1.0, "per_device_train_batch_size": 4, "max_length": 128}
+    sizes: dict[str, Any] = {"num_train_epochs": 1.0, "replies_per_step": 4, "max_length": 128}
     return TrainingRecipe(**(sizes | {"save_steps": 1, "save_total_limit": 100, "use_cpu": True} | training))
 
 
@@ -96,7 +96,9 @@ def late(**training: Any) -> tuple[dict[str, Any], int]:
     ("training", "value"),
     [
         pytest.param({"shared_prefix": True}, math.inf, id="shared"),
-        pytest.param({"shared_prefix": True, "gradient_accumulation_steps": 2}, math.nan, id="shared-two-passes"),
+        pytest.param(
+            {"shared_prefix": True, "replies_per_step": 8, "replies_per_pass": 4}, math.nan, id="shared-two-passes"
+        ),
         pytest.param({"shared_prefix": False}, -math.inf, id="rows"),
     ],
 )
@@ -146,4 +148,4 @@ def test_of_many_rows_a_few_are_named(tokenizer: Any, tmp_path: Path) -> None:
     with torch.no_grad():
         model.model.norm.weight[0] = math.nan
     with pytest.raises(DivergedError, match=r"step 1, on rows (row-\d\d, ){9}row-\d\d and 2 more; training"):
-        train(model, tokenizer, tmp_path, per_device_train_batch_size=24, max_length=512)
+        train(model, tokenizer, tmp_path, replies_per_step=24, max_length=512)

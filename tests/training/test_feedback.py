@@ -1,7 +1,10 @@
 """Training by preference and by reward: data sets in TRL's columns, RoleBench's own rows, and what is refused."""
 
+import sys
 from dataclasses import replace
+from importlib.machinery import ModuleSpec
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import pytest
@@ -34,7 +37,7 @@ def mini(base: Path) -> dict[str, Any]:
 def test_replies_in_the_role_s_voice_are_preferred_to_role_free_answers(
     trainer: str, mini: dict[str, Any], tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"trainer": trainer, "per_device_train_batch_size": 4, "max_steps": 2}
+    options: dict[str, Any] = {"trainer": trainer, "replies_per_step": 4, "max_steps": 2}
     run = train(mini, out=tmp_path / "run", **options)
     assert run.steps == 2
     assert all(any(key.startswith("rewards/") for key in line) for line in run.metrics)
@@ -146,9 +149,37 @@ def test_rows_that_are_not_there_leave_the_loss_of_routed_experts_finite(tokeniz
     examples = [Example(str(number), (5, 6, 7), (8 + number, 2)) for number in range(3)]
     sizes = {"num_local_experts": 2, "num_experts_per_tok": 1, "output_router_logits": True}
     training = TrainingRecipe(
-        per_device_train_batch_size=4, num_train_epochs=1.0, use_cpu=True, max_length=32, shared_prefix=False
+        replies_per_step=4, num_train_epochs=1.0, use_cpu=True, max_length=32, shared_prefix=False
     )
     job = Fit(training=training, method=MethodRecipe(name="full"), folder=tmp_path, label="test")
     fitted = fit(new_model("Mixtral", len(tokenizer), **sizes), tokenizer, examples, job)
     assert len(fitted.losses) == 1
     assert 0 < fitted.losses[0] < 100
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        pytest.param(None, "TRL needs vLLM in this environment, .* not installed", id="none"),
+        pytest.param("0.2.0", "TRL currently supports vLLM versions from", id="an old one"),
+        pytest.param(
+            "0.24.0+cpu", r"no vLLM server answers at http://127.0.0.1:9 .*start it on a card", id="no server"
+        ),
+    ],
+)
+def test_grpo_without_the_vllm_that_it_needs_loads_no_base(
+    mini: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, message: str
+) -> None:
+    # TRL looks for vLLM's own modules when it is imported.
+    from rolellm.training import bases, fit
+
+    if version is not None:
+        module: Any = ModuleType("vllm")
+        module.__version__, module.__spec__ = version, ModuleSpec("vllm", None)
+        monkeypatch.setitem(sys.modules, "vllm", module)
+    assert fit.trl.GRPOConfig
+    monkeypatch.delattr(bases, "load_model")
+    options: dict[str, Any] = {"trainer": "grpo", "num_generations": 2, "reward_funcs": [rewards.rouge]}
+    options |= {"audit_rewards": False, "use_vllm": True, "vllm_mode": "server"}
+    with pytest.raises(RecipeError, match=message):
+        train(mini, out=tmp_path / "run", vllm_server_base_url="http://127.0.0.1:9", **options)

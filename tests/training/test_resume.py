@@ -31,8 +31,8 @@ TRAINING = {
     "num_train_epochs": 3,
     "max_steps": -1,
     "learning_rate": 1e-2,
-    "per_device_train_batch_size": 3,
-    "gradient_accumulation_steps": 2,
+    "replies_per_step": 6,
+    "replies_per_pass": 3,
     "max_length": 512,
     "use_cpu": True,
     "threads": 1,
@@ -240,9 +240,9 @@ def test_asked_to_stop_it_ends_with_a_checkpoint_of_that_step(
         ),
         pytest.param(
             "training",
-            {"per_device_train_batch_size": 6, "gradient_accumulation_steps": 1},
-            r"training\.gradient_accumulation_steps .*; training\.per_device_train_batch_size ",
-            id="same-step-in-other-parts",
+            {"replies_per_step": 12, "replies_per_pass": 6},
+            r"training\.replies_per_step was 6 and is now 12; resume",
+            id="step-but-not-its-passes",
         ),
         pytest.param("method", {"name": "full"}, r"method\.name ", id="method"),
     ],
@@ -263,7 +263,7 @@ def test_a_run_is_not_taken_up_on_other_data(
     recipe_of: MakeRecipe, write_release: Callable[..., Path], tmp_path: Path
 ) -> None:
     """The recipe says where data lie, not what they are: a reply that has the same length is another one still."""
-    made = recipe_of(max_steps=2, every=1, per_device_train_batch_size=2)
+    made = recipe_of(max_steps=2, every=1, replies_per_step=2)
     data = replace(made.data, config="instruction-generalization-eng", data_dir=write_release())
     recipe = replace(made, data=data)
     train(recipe)

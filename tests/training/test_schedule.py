@@ -21,8 +21,7 @@ LAYOUTS = pytest.mark.parametrize("shared", [True, False], ids=["shared", "rows"
 
 recipes = st.builds(
     TrainingRecipe,
-    per_device_train_batch_size=st.integers(1, 4),
-    gradient_accumulation_steps=st.integers(1, 3),
+    replies_per_step=st.integers(1, 24),
     shared_prefix=st.booleans(),
     group_by_length=st.booleans(),
     roles_per_step=st.integers(1, 5),
@@ -32,8 +31,7 @@ recipes = st.builds(
 
 
 def recipe(**changes: Any) -> TrainingRecipe:
-    sizes = {"num_train_epochs": 1.0, "per_device_train_batch_size": 4, "gradient_accumulation_steps": 2}
-    return TrainingRecipe(**(sizes | changes))
+    return TrainingRecipe(**({"num_train_epochs": 1.0, "replies_per_step": 8} | changes))
 
 
 def steps_of(schedule: Schedule) -> list[list[int]]:
@@ -51,12 +49,12 @@ def folded_tokens(examples: list[Example], batch: list[int]) -> int:
     return len(fold_rows(ids, mask).ids)
 
 
-@given(rows=example_lists(), training=recipes, processes=st.integers(1, 4))
+@given(rows=example_lists(), training=recipes)
 def test_every_reply_comes_once_an_epoch_in_steps_of_the_recipe_s_size(
-    rows: list[Example], training: TrainingRecipe, processes: int
+    rows: list[Example], training: TrainingRecipe
 ) -> None:
-    schedule = schedule_replies(rows, training, processes)
-    size = training.per_device_train_batch_size * training.gradient_accumulation_steps * processes
+    schedule = schedule_replies(rows, training)
+    size = training.replies_per_step
     per_epoch = math.ceil(len(rows) / size)
     assert (schedule.step_size, schedule.steps_per_epoch) == (size, per_epoch)
     assert len(schedule.order) // schedule.step_size == math.ceil(per_epoch * training.num_train_epochs)
@@ -73,7 +71,7 @@ def test_every_reply_comes_once_an_epoch_in_steps_of_the_recipe_s_size(
 
 @given(rows=example_lists(), training=recipes)
 def test_tokens_are_counted_up_to_each_step(rows: list[Example], training: TrainingRecipe) -> None:
-    schedule = schedule_replies(rows, training, 2)
+    schedule = schedule_replies(rows, training)
     steps = steps_of(schedule)
     for lengths in (np.asarray([row.length for row in rows]), np.asarray([len(row.reply_ids) for row in rows])):
         tokens = [sum(int(lengths[number]) for number in step) for step in steps]
@@ -93,7 +91,7 @@ def test_the_same_recipe_makes_the_same_order_and_another_seed_or_epoch_another(
     assert epochs[0] != epochs[1]
     # Neither in the rows' own order nor one role after the other.
     assert epochs[0] != sorted(epochs[0])
-    larger = schedule_replies(MANY, recipe(shared_prefix=False, group_by_length=False, per_device_train_batch_size=8))
+    larger = schedule_replies(MANY, recipe(shared_prefix=False, group_by_length=False, replies_per_step=16))
     smaller = schedule_replies(MANY, recipe(shared_prefix=False, group_by_length=False))
     assert larger.order.tolist() == smaller.order.tolist()
     assert larger.hash != smaller.hash
@@ -132,7 +130,7 @@ def test_how_many_steps(choice: dict[str, Any], steps: int, shared: bool) -> Non
 def test_a_step_mixes_as_many_roles_as_the_recipe_says(roles: int) -> None:
     # So many roles that two groups of one role seldom meet in a step; 16 replies, which 3, 5 and 7 do not divide.
     examples = role_rows(400, 5, 4)
-    training = recipe(per_device_train_batch_size=16, gradient_accumulation_steps=1, roles_per_step=roles)
+    training = recipe(replies_per_step=16, roles_per_step=roles)
     steps = steps_of(schedule_replies(examples, training))
     mean = np.mean([len({examples[number].family for number in step}) for step in steps])
     # A step may begin and end within a group, and what is left of roles is mixed.
@@ -140,7 +138,7 @@ def test_a_step_mixes_as_many_roles_as_the_recipe_says(roles: int) -> None:
 
 
 def test_replies_of_one_prompt_and_prompts_of_one_role_stay_together() -> None:
-    training = recipe(per_device_train_batch_size=20, gradient_accumulation_steps=2, roles_per_step=2)
+    training = recipe(replies_per_step=40, roles_per_step=2)
     order = schedule_replies(MANY, training).order
     batches = order.reshape(-1, 20).tolist()
     tokens = [folded_tokens(MANY, batch) for batch in batches]
@@ -156,18 +154,17 @@ def test_processes_share_each_step_among_them(shared: bool, processes: int) -> N
     from accelerate.data_loader import BatchSamplerShard
     from torch.utils.data import BatchSampler, SequentialSampler
 
-    training = recipe(shared_prefix=shared, num_train_epochs=1.5)
-    schedule = schedule_replies(MANY, training, processes)
-    stream = BatchSampler(SequentialSampler(range(len(schedule.order))), batch_size=4, drop_last=False)
+    training = recipe(shared_prefix=shared, num_train_epochs=1.5, replies_per_step=12)
+    schedule = schedule_replies(MANY, training)
+    share = 12 // processes
+    stream = BatchSampler(SequentialSampler(range(len(schedule.order))), batch_size=share, drop_last=False)
     shards = [
         [schedule.order[batch].tolist() for batch in BatchSamplerShard(stream, processes, rank)]
         for rank in range(processes)
     ]
-    length = len(schedule.order) * training.gradient_accumulation_steps
-    assert all(len(shard) * schedule.step_size == length for shard in shards)
-    for number, step in enumerate(schedule.order.reshape(-1, 2, processes, 4).tolist()):
-        for rank, shard in enumerate(shards):
-            assert shard[2 * number : 2 * number + 2] == [batches[rank] for batches in step]
+    steps = schedule.order.reshape(-1, processes, share).tolist()
+    for rank, shard in enumerate(shards):
+        assert shard == [step[rank] for step in steps]
 
 
 def test_rows_of_similar_length_are_batched_where_the_recipe_says_so() -> None:
@@ -176,7 +173,7 @@ def test_rows_of_similar_length_are_batched_where_the_recipe_says_so() -> None:
     lengths = np.asarray([example.length for example in examples])
 
     def padding(grouped: bool) -> float:
-        training = recipe(shared_prefix=False, group_by_length=grouped, per_device_train_batch_size=8)
+        training = recipe(shared_prefix=False, group_by_length=grouped, replies_per_step=32)
         batches = lengths[schedule_replies(examples, training).order].reshape(-1, 8)
         return float((8 * batches.max(1)).sum() / lengths.sum())
 

@@ -26,7 +26,7 @@ def examples(sample_rows: list[Row], tokenizer: Any) -> list[Example]:
 def job(folder: Path, **training: Any) -> Any:
     from rolellm.training.fit import Fit
 
-    options = {"max_steps": 2, "per_device_train_batch_size": 3, "use_cpu": True, "group_by_length": False}
+    options = {"max_steps": 2, "replies_per_step": 3, "use_cpu": True, "group_by_length": False}
     return Fit(
         training=TrainingRecipe(**(options | training)),
         method=MethodRecipe(name="full"),
@@ -126,15 +126,17 @@ def test_a_mixture_of_experts_is_trained_with_its_routers_and_saved_as_it_was_lo
     from transformers import AutoModelForCausalLM
 
     from rolellm.training.fit import fit
+    from rolellm.training.passes import split_step
 
     sizes = {"router_aux_loss_coef": 0.5} | sizes
     four = examples[:4]
-    two_passes = {"per_device_train_batch_size": 2, "gradient_accumulation_steps": 2, "max_steps": 1}
+    two_passes = {"replies_per_step": 4, "replies_per_pass": 2, "max_steps": 1}
     model = new_model(family, len(tokenizer), **sizes)
     fitted = fit(model, tokenizer, four, job(tmp_path, shared_prefix=False, warmup_steps=0, **two_passes))
 
     untrained = new_model(family, len(tokenizer), **sizes)
-    batches = list(fitted.trainer.get_train_dataloader())
+    (step,) = fitted.trainer.get_train_dataloader()
+    batches = list(split_step(step, 2))
     count = sum(int((batch["labels"] != IGNORED).sum()) for batch in batches)
     loss = 0.0
     with torch.no_grad():

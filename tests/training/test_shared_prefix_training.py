@@ -21,9 +21,9 @@ pytestmark = [
 ]
 
 LAYOUTS: dict[str, dict[str, Any]] = {
-    "shared": {"shared_prefix": True, "per_device_train_batch_size": 12, "gradient_accumulation_steps": 2},
+    "shared": {"shared_prefix": True, "replies_per_step": 24, "replies_per_pass": 12},
     # Of five passes of five rows, the last has four and a place that is empty.
-    "rows": {"shared_prefix": False, "per_device_train_batch_size": 5, "gradient_accumulation_steps": 5},
+    "rows": {"shared_prefix": False, "replies_per_step": 25, "replies_per_pass": 5},
 }
 
 

@@ -20,7 +20,7 @@ from rolellm.cli.output import build_next_line, say
 from rolellm.cli.play import make_played_llm
 from rolellm.core.result import Result
 from rolellm.core.settings import Advanced, dump
-from rolellm.llm.llm import CallOptions, PlayedOptions
+from rolellm.llm.llm import CallOptions, EngineOptions
 from rolellm.playing.settings import PlaySettings, ReplySettings
 from rolellm.runs import Run
 
@@ -42,7 +42,7 @@ app = typer.Typer(cls=_ChecksFirst, help=__doc__, no_args_is_help=True, subcomma
 @with_options
 def run_check_tests(
     file: Annotated[str, typer.Argument(metavar="CHARACTER.yaml")],
-    model_options: PlayedOptions,
+    model_options: EngineOptions,
     call_options: CallOptions,
     out: Path = Path("character-tests"),
     init: bool = False,
@@ -149,7 +149,7 @@ def run_check_reward(
 @with_options
 def run_check_converse(
     roles: Annotated[list[str], typer.Argument(metavar="ROLE...")],
-    model_options: PlayedOptions,
+    model_options: EngineOptions,
     call_options: CallOptions,
     settings: PlaySettings,
     out: Path,

@@ -56,7 +56,6 @@ def run_generate(
         options = replace(
             options,
             model=model_options.model or "",
-            adapter=model_options.adapter,
             config=config,
             split=split,
             data_dir=data_dir,

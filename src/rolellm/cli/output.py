@@ -106,7 +106,7 @@ def build_next_line(model: ModelOptions, *words: str) -> str:
     """Return the command line of the next stage, with the model that the user named for this one."""
     named: list[str] = []
     for name, value in dump(model).items():
-        if value is None:
+        if value in (None, "auto"):
             continue
         is_option = name != "api_key_env"
         named += [f"--{name}", str(value)] if is_option else ["--set", f"{name}={value}"]

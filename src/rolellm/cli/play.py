@@ -203,7 +203,7 @@ def _reach_model(chosen: PlayedOptions) -> AbstractContextManager[tuple[LLM, int
         return nullcontext((make_played_llm(chosen), None, None))
     require("transformers", "fastapi", extra="train,play")
     say("starting `transformers serve` …", err=True)
-    return run_transformers_serve(chosen.model, chosen.adapter)
+    return run_transformers_serve(chosen.model)
 
 
 def _raise_interrupt(*_: object) -> None:

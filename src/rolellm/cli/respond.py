@@ -11,7 +11,7 @@ import typer
 from rolellm.cli.llm_options import make_llm, run_or_estimate
 from rolellm.cli.options import Profile, with_options
 from rolellm.cli.output import say
-from rolellm.llm.llm import CallOptions, ModelOptions
+from rolellm.llm.llm import CallOptions, EngineOptions
 from rolellm.making.settings import RespondSettings
 from rolellm.runs import Run
 
@@ -20,7 +20,7 @@ from rolellm.runs import Run
 def run_respond(
     profile: Profile,
     instructions: Path,
-    model_options: ModelOptions,
+    model_options: EngineOptions,
     call_options: CallOptions,
     settings: RespondSettings,
     out: Path | None = None,

@@ -25,7 +25,8 @@ class _LineWriter:
     """Standard error where it is not a terminal: what is redirected is read later, so each state is a line."""
 
     def write(self, text: str) -> None:
-        line = text.strip("\r\n ")
+        # tqdm moves the cursor between bars.
+        line = text.replace("\x1b[A", "").strip("\r\n ")
         if line:
             sys.stderr.write(f"{line}\n")
 

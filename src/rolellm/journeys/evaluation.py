@@ -51,6 +51,7 @@ class EvalSettings:
         limit: Answer only N rows, drawn evenly from roles and subsets, for a first look; a larger N keeps them.
         max_new_tokens: Maximum tokens per reply.
         temperature: Sampling temperature; 0 is greedy. The paper's replies use 0.7.
+        engine: For local models: builtin, vllm, or vLLM's path; auto: vLLM where found with a GPU.
         dtype: The weights' type of local models; bfloat16 is several times faster on a CPU with AMX.
     """
 
@@ -60,6 +61,7 @@ class EvalSettings:
     limit: int | None = Field(default=None, ge=1)
     max_new_tokens: Advanced[int] = Field(default=200, ge=1)
     temperature: float = Field(default=0.0, ge=0)
+    engine: str = "auto"
     dtype: Advanced[DType] = "auto"
 
 
@@ -378,9 +380,12 @@ def _check_models(systems: Mapping[str, Any], chosen: EvalSettings) -> dict[str,
     Returns:
         The local models, without weights.
     """
+    from rolellm.llm.vllm import find_vllm
     from rolellm.models.local_model import LocalModel
 
     models = {}
+    if not all(map(_is_settings_file, systems.values())):
+        find_vllm(chosen.engine)
     for name, model in systems.items():
         try:
             if _is_settings_file(model):
@@ -464,6 +469,7 @@ def _answer_own(model: Any, own: OwnTurns, path: Path, chosen: EvalSettings) -> 
 
     settings = GenerateSettings(
         model=_name_model(model),
+        engine=chosen.engine,
         dtype=chosen.dtype,
         max_new_tokens=chosen.max_new_tokens,
         temperature=chosen.temperature,
@@ -539,7 +545,7 @@ def _answer(model: Any, rows: Any, path: Path, chosen: EvalSettings) -> None:
     if str(model).endswith(_SETTINGS_FILES):
         generate(None, rows, llm=str(model), out=path, **options)
     else:
-        generate(model, rows, out=path, dtype=chosen.dtype, **options)
+        generate(model, rows, out=path, dtype=chosen.dtype, engine=chosen.engine, **options)
 
 
 def _measure_style(predictions: Mapping[str, Sequence[Path]], source: Mapping[str, Any]) -> dict[str, StyleResult]:

@@ -48,12 +48,18 @@ class ImproveSettings(EvalSettings):
     Attributes:
         config: Config of RoleBench to train on and to answer; by default what the run was trained on.
         data_dir: A local copy of the release, or a data set of your own; by default that of the run.
+        split: Split to answer.
+        max_new_tokens: Maximum tokens per reply.
+        temperature: Sampling temperature; 0 is greedy.
         recipe: rocit-grpo (rewards), rocit-dpo (pairs of replies), or a YAML file that extends one.
     """
 
     config: Advanced[str | None] = None
     data_dir: Advanced[Path | None] = None
     limit: Advanced[int | None] = Field(default=None, ge=1)
+    split: str = Field(default="test", json_schema_extra={"cli": False})
+    max_new_tokens: int = Field(default=200, ge=1, json_schema_extra={"cli": False})
+    temperature: Advanced[float] = Field(default=0.0, ge=0)
     recipe: str = "rocit-grpo"
 
 

@@ -42,8 +42,8 @@ from rolellm.judging.systems import find_family, make_comparison
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Failure, Finish, Model, Outcome, Request
 from rolellm.runs import Plan, Records, Round, Step, check_run_folder, run_step
-from rolellm.scoring.matching import MatchFinding
 from rolellm.scoring.predictions import (
+    MatchFinding,
     Predictions,
     complete_source,
     is_paths,

@@ -19,8 +19,7 @@ from rolellm.core.settings import read_packaged_yaml
 from rolellm.core.text import replace_surrogates
 from rolellm.judging.records import Comparison, System, SystemKind
 from rolellm.judging.settings import JudgingSettings
-from rolellm.scoring.matching import MatchFinding, match_predictions
-from rolellm.scoring.predictions import Predictions, read_predictions
+from rolellm.scoring.predictions import MatchFinding, Predictions, match_predictions, read_predictions
 
 NULL_MODEL = "canary: null model"
 ECHO = "canary: echo"

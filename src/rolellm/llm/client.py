@@ -37,6 +37,7 @@ from rolellm.llm.model import (
     Reply,
     Request,
     RunOptions,
+    ServedModel,
     T,
     Usage,
     accept_text,
@@ -130,9 +131,16 @@ class Client(ExitStack):
                 text = f"{error}; everything so far is saved; free some space there to continue"
                 raise StoppedShortError(text, resume="the same command") from error
             self.callback(opened.pop_all().close)
+        self.callback(self.stop_servers)
         self.spent.cost = self._journal.cost
         if self._journal.harm:
             warnings.warn(self._journal.harm, RoleLLMWarning, stacklevel=2)
+
+    def stop_servers(self) -> None:
+        """End the servers that were started for its models; the next request starts them again."""
+        for model in self.models:
+            if isinstance(model, ServedModel):
+                model.stop()
 
     def ask(
         self,

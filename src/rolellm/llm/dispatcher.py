@@ -25,6 +25,7 @@ from rolellm.llm.model import (
     Reply,
     Request,
     RunOptions,
+    ServedModel,
     T,
     UnacceptableError,
     Usage,
@@ -331,6 +332,8 @@ class Dispatcher(Generic[T]):
 
     async def _try_once(self, pace: Pace, task: PendingRequest[T]) -> None:
         model, request = pace.model, task.chain[-1]
+        if isinstance(model, ServedModel):
+            await model.start(self.journal.path.parent, lambda: self.stopped is not None)
         worst = compute_worst_cost(model, request)
         while not self._has_budget(worst):
             if self.in_flight == 0:

@@ -55,6 +55,7 @@ _BODY = "content" if "content" in signature(AsyncOpenAI.post).parameters else "b
 
 _FORMS: tuple[Structured, ...] = ("json_schema", "json_object", "none")
 _CONNECT_SECONDS = 15.0
+_CHAT = "/chat/completions"
 #: What servers call their context in their list of models.
 _CONTEXTS = ("max_model_len", "n_ctx", "context_length", "max_context_length")
 
@@ -106,7 +107,7 @@ class Endpoint:
         """
         form = self.structured
         while True:
-            work = partial(self._post, self.make_body(request, attempt, form), cast_to=httpx.Response)
+            work = partial(self.post, _CHAT, self.make_body(request, attempt, form), cast_to=httpx.Response)
             try:
                 response = await self.send(work, self.settings.timeout)
             except CallError as error:
@@ -133,7 +134,12 @@ class Endpoint:
         seconds = self.settings.timeout
         body = {**self.make_body(request), "stream": True}
         work = partial(
-            self._post, body, cast_to=ChatCompletionChunk, stream=True, stream_cls=AsyncStream[ChatCompletionChunk]
+            self.post,
+            _CHAT,
+            body,
+            cast_to=ChatCompletionChunk,
+            stream=True,
+            stream_cls=AsyncStream[ChatCompletionChunk],
         )
         chunks: AsyncStream[ChatCompletionChunk] = await self.send(work, seconds)
         async with aclosing(chunks.response):
@@ -304,10 +310,11 @@ class Endpoint:
     def _hide(self, text: str) -> str:
         return hide(text, self.find_key())
 
-    async def _post(self, body: Json, **options: Any) -> Any:
+    async def post(self, path: str, body: Json, **options: Any) -> Any:
+        """Post a body by the SDK; to be sent by `send`."""
         # The overloads of the SDK do not take keyword arguments in a dict.
         post: Any = self.get_sdk().post
-        return await post("/chat/completions", **{_BODY: encode_body(body)}, **options)
+        return await post(path, **{_BODY: encode_body(body)}, **options)
 
 
 class _StreamReader:

@@ -68,11 +68,20 @@ class PlayedOptions(ModelOptions):
     Attributes:
         model: A folder with a model, adapter or run of `rolellm train`, or a Hub id; or the model to ask at the
             server.
-        adapter: A PEFT adapter to put on a full model.
     """
 
     model: str | None = None
-    adapter: str | None = None
+
+
+@settings
+class EngineOptions(PlayedOptions):
+    """Model.
+
+    Attributes:
+        engine: For a local model: builtin, vllm, or vLLM's path; auto: vLLM where found with a GPU.
+    """
+
+    engine: str = "auto"
 
 
 class LLM:
@@ -158,12 +167,13 @@ class LLM:
         )
 
     @classmethod
-    def resolve(cls, source: object, adapter: str | None = None) -> LLM:
+    def resolve(cls, source: object, adapter: str | None = None, engine: str = "auto") -> LLM:
         """The language model that a user names, or a model to load here: a folder, or a Hub id.
 
         Args:
             source: As for `of`, or the model.
             adapter: A PEFT adapter to put on it.
+            engine: What answers for it; see `rolellm.llm.settings.ModelSettings`.
 
         Raises:
             SettingsError: As `of`, and for an adapter where no model is loaded.
@@ -171,7 +181,7 @@ class LLM:
         if isinstance(source, str | Path):
             path = Path(source)
             if not path.is_file() and path.suffix not in (".yaml", ".yml"):
-                return cls(backend="local", model=str(source), adapter=adapter)
+                return cls(backend="local", model=str(source), adapter=adapter, engine=engine)
         if adapter is not None:
             raise SettingsError("an adapter needs a model folder or a Hub id; name it in the model's settings file")
         return cls.of(source)
@@ -243,7 +253,15 @@ class LLM:
             ModelError: For a local model that cannot be loaded.
             MissingExtraError: Without the packages that a backend needs.
         """
-        return [make_model(entry, self._scripted) for entry in self.settings.endpoints]
+        from rolellm.llm.vllm import share_server
+
+        models = []
+        for entry in self.settings.endpoints:
+            if entry.backend == "local" and self.settings.ray:
+                entry = replace(entry, engine="builtin")
+            models.append(make_model(entry, self._scripted))
+        is_required = any(entry.engine != "auto" for entry in self.settings.endpoints)
+        return share_server(models, required=is_required)
 
     @functools.cached_property
     def counter(self) -> TokenCounter:
@@ -306,20 +324,27 @@ def make_model(entry: ModelSettings, scripted: Mapping[str, MakeScripted] | None
             raise SettingsError(f"unknown rules {entry.rules!r}; known: {names}")
         return make(concurrency=entry.concurrency, price=entry.price)
     from rolellm.llm.local import LocalChat
-    from rolellm.models.local_model import LocalModel
+    from rolellm.llm.vllm import VLLMChat, find_vllm, has_gpu
+    from rolellm.models.local_model import LocalModel, choose_dtype
 
+    command = find_vllm(entry.engine, entry.device)
     local = LocalModel(entry.model or "", adapter=entry.adapter, device=entry.device, dtype=entry.dtype)
-    return LocalChat(local, batch_size=entry.batch_size)
+    if command is None:
+        return LocalChat(local, batch_size=entry.batch_size)
+    require("openai", extra="llm")
+    if has_gpu(entry.device):
+        local.dtype = choose_dtype(entry.dtype, "cuda", local.config)
+    return VLLMChat(local, command)
 
 
 def _read_options(chosen: ModelOptions) -> LLMSettings:
-    adapter = chosen.adapter if isinstance(chosen, PlayedOptions) else None
+    engine = chosen.engine if isinstance(chosen, EngineOptions) else "builtin"
     if chosen.llm is None:
         if isinstance(chosen, PlayedOptions) and chosen.model:
-            return LLM.resolve(chosen.model, adapter).settings
+            return LLM.resolve(chosen.model, engine=engine).settings
         raise SettingsError(f"no model is named.{' --model needs --llm URL.' if chosen.model else ''} {_WAYS}")
-    if adapter is not None:
-        raise SettingsError("an adapter needs a model folder or a Hub id; name it in the model's settings file")
+    if engine not in ("auto", "builtin"):
+        raise SettingsError("--engine is for a model on this machine; name it by --model, or set engine in the file")
     if chosen.llm.startswith(("http://", "https://")):
         if chosen.model is None:
             raise SettingsError(f"no model is named. A server needs --model. {_WAYS}")

@@ -52,7 +52,7 @@ class LocalChat:
 
     Args:
         model: The model; its weights are loaded when first asked.
-        batch_size: The most calls that go through the model together.
+        batch_size: The most calls that go through the model together; by default 256 on a GPU and 8 on a CPU.
 
     Raises:
         SettingsError: For a batch size below 1.
@@ -61,7 +61,10 @@ class LocalChat:
     #: A budget counts it as costing nothing.
     free = True
 
-    def __init__(self, model: LocalModel, *, batch_size: int = 8) -> None:
+    def __init__(self, model: LocalModel, *, batch_size: int | None = None) -> None:
+        if batch_size is None:
+            # A step on an H200 takes 27 ms for one row and 36 for 256.
+            batch_size = 8 if model.device == "cpu" else 256
         if batch_size < 1:
             raise SettingsError(f"the batch size is {batch_size}; it has to be at least 1")
         self.model = model
@@ -91,10 +94,7 @@ class LocalChat:
             CallError: For a prompt or a setting that the model cannot take.
             ModelError: When the weights cannot be loaded.
         """
-        try:
-            prepared = self._prepare(request, attempt)
-        except (ModelError, SettingsError) as error:
-            raise CallError("bad_request", str(error), retry=False) from None
+        prepared = self._prepare_call(request, attempt)
         job = _WaitingCall(request, *prepared, asyncio.get_running_loop().create_future())
         self._waiting.append(job)
         if self._working is None or self._working.done():
@@ -144,6 +144,12 @@ class LocalChat:
         working, self._working = self._working, None
         if working is not None and working.get_loop() is asyncio.get_running_loop():
             await asyncio.gather(working, return_exceptions=True)
+
+    def _prepare_call(self, request: Request, attempt: int) -> tuple[list[int], Decoding, str]:
+        try:
+            return self._prepare(request, attempt)
+        except (ModelError, SettingsError) as error:
+            raise CallError("bad_request", str(error), retry=False) from None
 
     def _prepare(self, request: Request, attempt: int) -> tuple[list[int], Decoding, str]:
         """The prompt's tokens, how to decode, and what seeds the sampling."""
@@ -209,10 +215,12 @@ class LocalChat:
         return [self._read_completion(job.request, reply) for job, reply in zip(batch, completions, strict=True)]
 
     def _rank_tokens(self, prompt: list[int], most: int) -> Json:
+        return self._make_ranking(len(prompt), self.model.rank_next_tokens(prompt, most))
+
+    def _make_ranking(self, prompt_tokens: int, tokens: Sequence[tuple[str, float]]) -> Json:
         """A reply of one token, with log probabilities where OpenAI's API has them."""
-        tokens = self.model.rank_next_tokens(prompt, most)
         likeliest = [{"token": token, "logprob": value} for token, value in tokens]
-        raw = _make_raw(self.name, tokens[0][0], "length", len(prompt), 1)
+        raw = _make_raw(self.name, tokens[0][0], "length", prompt_tokens, 1)
         return {**raw, "choices": [{"logprobs": {"content": [{"top_logprobs": likeliest}]}}]}
 
     def _read_completion(self, request: Request, completion: Completion) -> Json:

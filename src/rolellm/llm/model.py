@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Generic, Literal, Protocol, TypeVar, cast, runtime_checkable
 
 from pydantic import NonNegativeFloat
@@ -316,6 +317,22 @@ class Model(Protocol):
 
     async def close(self) -> None:
         """Let go of connections."""
+
+
+@runtime_checkable
+class ServedModel(Protocol):
+    """A model with a server of its own, which lives from the first call of a run to its end."""
+
+    async def start(self, folder: Path, is_stopped: Callable[[], bool]) -> None:
+        """Start the server, unless it runs.
+
+        Args:
+            folder: The run's.
+            is_stopped: Tells whether the run was stopped meanwhile.
+        """
+
+    def stop(self) -> None:
+        """End the server."""
 
 
 def request_key(model: Model, request: Request) -> str:

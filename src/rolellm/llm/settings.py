@@ -151,7 +151,7 @@ _KEYS: Mapping[Backend, str] = {
     "openai": (
         "base_url* model* api_key_env allow_plain_http concurrency timeout price structured max_tokens_field extra_body"
     ),
-    "local": "model* adapter device dtype batch_size",
+    "local": "model* adapter engine device dtype batch_size",
     "scripted": "rules* concurrency price",
 }
 
@@ -178,9 +178,10 @@ class ModelSettings:
         max_tokens_field: The server's name for the token limit; newer OpenAI models need the longer one.
         extra_body: More fields for each request, such as top_k; null removes a field.
         adapter: For local: a PEFT adapter.
+        engine: For local: builtin, vllm, or vLLM's path, with flags where needed; auto: vLLM where found with a GPU.
         device: For local: where the model runs.
         dtype: For local: the weights' type.
-        batch_size: For local: prompts in one forward pass.
+        batch_size: For local: prompts in one forward pass; by default 8 on a CPU, 256 on a GPU where they fit.
         rules: For scripted: the name of the rules.
     """
 
@@ -196,9 +197,10 @@ class ModelSettings:
     max_tokens_field: Literal["max_tokens", "max_completion_tokens"] = "max_tokens"
     extra_body: dict[str, Any] = Field(default_factory=dict)
     adapter: str | None = None
+    engine: str = "auto"
     device: Literal["auto", "cpu", "cuda"] = "auto"
     dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto"
-    batch_size: int = Field(default=8, ge=1)
+    batch_size: int | None = Field(default=None, ge=1)
     rules: str | None = None
 
     def __post_init__(self) -> None:
@@ -241,6 +243,8 @@ class ModelSettings:
             value = getattr(self, name)
             if value == _DEFAULTS[name]:
                 continue
+            if name == "engine" and value != "builtin":
+                value = "vllm"
             if self.backend == "local" and name in ("model", "adapter"):
                 value = _get_last_part(value)
             facts[name] = value
@@ -269,6 +273,10 @@ class LLMSettings(Limits):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.ray and any(entry.engine not in ("auto", "builtin") for entry in self.endpoints):
+            raise SettingsError(
+                "ray and engine: vllm exclude each other; run `vllm serve` on each machine and list the servers"
+            )
         paced = {name: _DEFAULTS[name] for name in ("price", "concurrency", "timeout")}
         bare = [replace(entry, **paced) for entry in self.endpoints]
         for number, entry in enumerate(bare):

@@ -27,8 +27,7 @@ from rolellm.llm.llm import LLM
 from rolellm.llm.model import Price, Request
 from rolellm.llm.scripted import ScriptedModel, make_rule_model
 from rolellm.making.content_words import extract_content_words
-from rolellm.making.instruct.candidates import WORDS
-from rolellm.making.instruct.prompts import list_focuses
+from rolellm.making.instruct.candidates import WORDS, list_focuses
 
 _SENTENCE: Final = re.compile(r"[^.!?…。！？\n]+[.!?…。！？]+")
 _COLON: Final = re.compile(r"[:：] ?")

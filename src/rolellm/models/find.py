@@ -181,7 +181,7 @@ def _find_base(adapter: str, config: dict[str, object]) -> str:
     except ModelError as error:
         raise ModelError(
             f"the adapter {adapter} was tuned on {base}, which cannot be used ({error}); "
-            f"name the base yourself: --model BASE --adapter {adapter}"
+            f"name the base yourself: --model BASE --set adapter={adapter}"
         ) from error
     if nested is not None:
         raise ModelError(f"the adapter {adapter} was tuned on {base}, which is an adapter too; merge that one first")

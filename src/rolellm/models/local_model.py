@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,7 +25,7 @@ from rolellm.models.prompts.render import load_chat_template
 if TYPE_CHECKING:
     import torch
 
-    from rolellm.models.prefix_generation import SharedGeneration
+    from rolellm.models.prefix_generation import BatchLimits, SharedGeneration
 
 
 @settings
@@ -150,6 +150,7 @@ class LocalModel:
             many CPUs, and float32 keeps replies equal across batch sizes).
 
     Attributes:
+        end: The token that ends a reply in the form of its prompts.
         tokenizer: The tokenizer, its chat template settled as for training (see `rolellm.models.prompts.encode`).
         config: The base's configuration.
         source: Where base, adapter and tokenizer come from.
@@ -187,15 +188,13 @@ class LocalModel:
         )
         settle_template(self.tokenizer)
         self.device = _choose_device(device)
-        self.dtype = _choose_dtype(dtype, self.device, self.config)
+        self.dtype = choose_dtype(dtype, self.device, self.config)
         context = getattr(self.config.get_text_config(), "max_position_embeddings", None)
         self.context: int | None = int(context) if context else None
-        self._end = find_end_token(self.tokenizer)
+        self.end = find_end_token(self.tokenizer)
         self._model: Any = None
-        self._stops: list[int] = []
         self._shared: SharedGeneration | None = None
-        # Prompts a batch, once a larger one was too large for the memory.
-        self._most: int | None = None
+        self._limits: BatchLimits | None = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return _load_once, self._given
@@ -226,6 +225,21 @@ class LocalModel:
         """The number of tokens that the model knows; an id at or above this cannot go in."""
         return int(self.config.get_text_config().vocab_size)
 
+    @functools.cached_property
+    def stops(self) -> list[int]:
+        """The tokens that end a reply: the tokenizer's, the chat template's and the base's own."""
+        from transformers import GenerationConfig
+
+        source = self.source
+        try:
+            config = GenerationConfig.from_pretrained(
+                source.base, revision=source.revision, local_files_only=source.is_cached
+            )
+        except OSError:  # It has none of its own.
+            config = GenerationConfig.from_model_config(self.config)
+        tokens = {self.end, self.tokenizer.eos_token_id, *list_stop_tokens(config)}
+        return sorted(tokens - {None})
+
     def encode(self, messages: Sequence[dict[str, str]]) -> list[int]:
         """The tokens of a prompt; see `rolellm.models.prompts.encode.encode_prompt`."""
         return encode_prompt(self.tokenizer, messages)
@@ -251,13 +265,27 @@ class LocalModel:
         if getattr(model.config, "output_router_logits", False):
             # For the routers' loss in training; with it, `generate` fails on a padded batch.
             model.config.output_router_logits = False
-        stops = {self._end, self.tokenizer.eos_token_id, *list_stop_tokens(model.generation_config)}
-        self._stops = sorted(stops - {None})
         # The checkpoint's own defaults (top_k, repetition_penalty, …) would decode by settings that no report names.
         model.generation_config = GenerationConfig()
         if self.source.adapter is not None:
             model = load_adapter(model, self.source.adapter)
         self._model = model.eval()
+
+    def find_limits(self) -> BatchLimits:
+        """Find how much goes through the model together: what the memory holds next to the weights, which are loaded.
+
+        Raises:
+            ModelError: When the weights cannot be loaded.
+        """
+        self.load()
+        if self._limits is None:
+            import torch
+
+            from rolellm.models.prefix_generation import fit_batches
+
+            dtype = getattr(torch, self.dtype)
+            self._limits = fit_batches(self.config.get_text_config(), dtype, _measure_free_memory(self.device))
+        return self._limits
 
     def generate_batch(
         self,
@@ -269,7 +297,8 @@ class LocalModel:
         """Answer prompts together; each reply is what the prompt would get alone, up to rounding.
 
         What prompts begin with in common goes through the model once, in the families for which that is exact; the
-        beginning seen last is kept for the next call. Out of memory, the batch is halved.
+        beginning seen last is kept for the next call. More than fits into memory goes in parts; out of memory, they are
+        halved.
 
         Args:
             prompts: Token ids, one sequence a prompt.
@@ -287,22 +316,29 @@ class LocalModel:
         Warns:
             RoleLLMWarning: Once, when beginnings are not shared, and when a batch did not fit.
         """
-        self.load()
+        from rolellm.models.prefix_generation import cut_batches
+
         keys = list(keys or [str(n) for n in range(len(prompts))])
         if shared is None:
             shared = find_shared_lengths(prompts)
+        lengths = [len(prompt) for prompt in prompts]
+        heads = [tuple(prompt[:length]) for prompt, length in zip(prompts, shared, strict=True)]
+        most = decoding.max_new_tokens
         replies: list[list[int]] = []
         while len(replies) < len(prompts):
             start = len(replies)
-            part = slice(start, start + (self._most or len(prompts)))
+            limits = self.find_limits()
+            waiting = range(start, len(prompts))
+            batch = next(cut_batches(waiting, lengths, shared, heads, max_new_tokens=most, limits=limits))
+            part = slice(start, start + len(batch))
             replies += self._try_replies(prompts[part], decoding, keys[part], shared[part])
-        return list(map(self._make_completion, prompts, replies))
+        return list(map(self.make_completion, prompts, replies))
 
     def _try_replies(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], shared: Sequence[int]
     ) -> list[list[int]]:
         """Replies; none when the memory is too small, after which batches are smaller."""
-        from accelerate.utils.memory import should_reduce_batch_size
+        from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
 
         try:
             return self._replies(prompts, decoding, keys, shared)
@@ -314,8 +350,10 @@ class LocalModel:
                 f"out of memory with a single prompt of {len(prompts[0])} tokens; use a smaller model, "
                 "a smaller dtype, or fewer new tokens"
             )
-        self._most = len(prompts) // 2
-        text = f"out of memory in a batch of {len(prompts)} prompts; going on with {self._most} at a time"
+        clear_device_cache()
+        most = len(prompts) // 2
+        self._limits = replace(self.find_limits(), rows=most)
+        text = f"out of memory in a batch of {len(prompts)} prompts; going on with {most} at a time"
         warnings.warn(text, RoleLLMWarning, stacklevel=4)
         return []
 
@@ -333,7 +371,7 @@ class LocalModel:
         self._shared = self._shared or SharedGeneration(self._model, self.device)
         choose = _make_chooser(decoding, keys)
         limit = decoding.max_new_tokens
-        return self._shared.replies(prompts, shared, limit=limit, stops=self._stops, choose=choose)
+        return self._shared.replies(prompts, shared, limit=limit, stops=self.stops, choose=choose)
 
     def measure_losses(self, prompt: Sequence[int], reply: Sequence[int]) -> list[float]:
         """The loss of each token of a reply after its prompt, as far as both fit the context.
@@ -402,7 +440,7 @@ class LocalModel:
             try:
                 (reply,) = self._generate([prompt], decoding, [key], streamer=streamer)
                 if ended is not None:
-                    ended(self._make_completion(prompt, reply).finish)
+                    ended(self.make_completion(prompt, reply).finish)
                 pieces.put(None)
             except Exception as error:
                 pieces.put(error)
@@ -447,7 +485,7 @@ class LocalModel:
             max_new_tokens=decoding.max_new_tokens,
             do_sample=False,
             use_cache=True,
-            eos_token_id=self._stops,
+            eos_token_id=self.stops,
             pad_token_id=padding,
         )
         rows = range(len(prompts))
@@ -475,10 +513,11 @@ class LocalModel:
         padding = self.tokenizer.pad_token_id
         # Masked out, so any id does that the embedding has.
         if padding is None or padding >= self.vocabulary:
-            return self._end
+            return self.end
         return int(padding)
 
-    def _make_completion(self, prompt: Sequence[int], reply: list[int]) -> Completion:
+    def make_completion(self, prompt: Sequence[int], reply: list[int]) -> Completion:
+        """Make a reply of its tokens, which may go on after an end token."""
         end = self._find_end(reply)
         finish: Finish = "length" if end == len(reply) else "stop"
         tokens = reply[: end + 1]
@@ -487,7 +526,7 @@ class LocalModel:
     def _find_end(self, reply: list[int]) -> int:
         """Find the index of the end token; the number of tokens where there is none."""
         for index, token in enumerate(reply):
-            if token in self._stops:
+            if token in self.stops:
                 return index
         return len(reply)
 
@@ -591,7 +630,20 @@ def _choose_device(requested: Device) -> Literal["cpu", "cuda"]:
     return requested
 
 
-def _choose_dtype(requested: DType, device: str, config: Any) -> str:
+def _measure_free_memory(device: str) -> int:
+    """Bytes that weights and caches have left."""
+    if device == "cpu":
+        import psutil
+
+        return int(psutil.virtual_memory().available)
+    import torch
+
+    free, _ = torch.cuda.mem_get_info()
+    return free + torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+
+
+def choose_dtype(requested: DType, device: str, config: Any) -> str:
+    """Choose the type of weights: with ``auto``, the checkpoint's own on a GPU, and float32 on a CPU."""
     if requested != "auto":
         return requested
     declared = getattr(config, "dtype", None)

@@ -9,7 +9,7 @@ This module imports torch at its head; import it inside functions.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any
@@ -19,6 +19,11 @@ import torch
 _NAME = "rolellm_shared"
 # Prompt tokens in one forward pass: what they take of memory next to the caches (our choice).
 _CHUNK = 2048
+# What a batch may take of the free memory: its keys and values, and its scores; activations get the rest (our choice).
+_CACHES_SHARE = 0.6
+_SCORES_SHARE = 0.1
+# Copies of the scores in float32 while a token is drawn.
+_SCORES_COPIES = 8
 # A batch is made smaller when no more than this share of its replies goes on: copying what is left costs a step or two.
 _SHRINK = 0.75
 
@@ -85,6 +90,84 @@ def _count_common(first: Sequence[int], second: Sequence[int], most: int) -> int
         if first[index] != second[index]:
             return index
     return most
+
+
+@dataclass(frozen=True, slots=True)
+class BatchLimits:
+    """How much may go through a model together.
+
+    Attributes:
+        rows: Prompts.
+        tokens: Tokens of prompts and replies. A single prompt may have more.
+    """
+
+    rows: int
+    tokens: int
+
+
+def fit_batches(config: Any, dtype: torch.dtype, free: int) -> BatchLimits:
+    """Find how large batches may be, as powers of two: a little more or less memory changes nothing.
+
+    Args:
+        config: The model's configuration.
+        dtype: The type of keys and values.
+        free: Bytes of memory.
+    """
+    heads = config.num_attention_heads
+    key_heads = getattr(config, "num_key_value_heads", None) or heads
+    width = getattr(config, "head_dim", None) or config.hidden_size // heads
+    token_bytes = 2 * config.num_hidden_layers * key_heads * width * dtype.itemsize
+    row_bytes = config.vocab_size * _SCORES_COPIES * torch.float32.itemsize
+    rows = _SCORES_SHARE * free / row_bytes
+    tokens = _CACHES_SHARE * free / token_bytes
+    return BatchLimits(_round_down(rows), _round_down(tokens))
+
+
+def _round_down(number: float) -> int:
+    """Round down to a power of two, and to 1 at least."""
+    bits = max(1, int(number)).bit_length()
+    return 1 << (bits - 1)
+
+
+def cut_batches(
+    order: Iterable[int],
+    lengths: Sequence[int],
+    shared: Sequence[int],
+    heads: Sequence[Hashable],
+    *,
+    max_new_tokens: int,
+    limits: BatchLimits,
+) -> Iterator[list[int]]:
+    """Cut prompts into batches within limits.
+
+    A shared beginning counts once, what follows it as the longest of its batch, a reply at its full length.
+
+    Args:
+        order: The prompts' numbers, those of one beginning next to each other.
+        lengths: Tokens of each prompt.
+        shared: How many of them belong to its beginning.
+        heads: What tells the beginnings apart.
+        max_new_tokens: Tokens a reply.
+        limits: Of a batch.
+    """
+    batch: list[int] = []
+    longest = beginnings = 0
+    for index in order:
+        own = lengths[index] - shared[index]
+        is_new = not batch or heads[index] != heads[batch[-1]]
+        wider = max(longest, own)
+        more = beginnings + is_new * shared[index]
+        tokens = (wider + max_new_tokens) * (len(batch) + 1) + more
+        if batch and (len(batch) == limits.rows or tokens > limits.tokens):
+            yield batch
+            batch = []
+            wider = own
+            more = shared[index]
+        batch.append(index)
+        longest = wider
+        beginnings = more
+    if batch:
+        yield batch
 
 
 class _Batch:

@@ -358,6 +358,12 @@ class PrefixTree:
     index: Index
 
 
+def count_folded(ids: torch.Tensor, mask: torch.Tensor) -> int:
+    """Count the tokens of rows after folding, as for `fold_rows`."""
+    tree = fold_rows(ids.numpy(), mask.bool().numpy())
+    return len(tree.ids)
+
+
 def fold_rows(ids: Index, mask: npt.NDArray[np.bool_]) -> PrefixTree:
     """Fold rows into a tree.
 

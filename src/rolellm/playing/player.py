@@ -124,7 +124,7 @@ class RolePlayer:
     def __init__(self, model: Any, character: Any, *, adapter: str | None = None, **options: Any) -> None:
         self.settings = read(PlaySettings, options)
         self._play(find_part(character))
-        llm = LLM.resolve(getattr(model, "model_dir", model), adapter)
+        llm = LLM.resolve(getattr(model, "model_dir", model), adapter, engine="builtin")
         self.model = llm.models[0]
         self._counter = llm.counter
 

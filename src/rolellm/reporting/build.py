@@ -27,9 +27,8 @@ from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.verdicts import sort_verdicts
 from rolellm.reporting.blocks import Block, lay_out_drift, lay_out_safety, name_safety_models
 from rolellm.reporting.findings import THIS, LeadingAnswer
-from rolellm.reporting.page import PageContent, write_page
+from rolellm.reporting.page import PageContent, Section, write_page
 from rolellm.reporting.questions import QuestionSet
-from rolellm.reporting.section import Section
 from rolellm.reporting.settings import ReportOptions
 from rolellm.reporting.tables import COMPARED
 from rolellm.runs import Run, find_runs

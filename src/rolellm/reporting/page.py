@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any, Final
@@ -18,14 +19,294 @@ from rolellm.core.files import open_atomic
 from rolellm.core.jsonl import write_jsonl
 from rolellm.core.sanitize import truncate
 from rolellm.core.table import Table, TableRow
-from rolellm.reporting.blocks import Block
-from rolellm.reporting.findings import LeadingAnswer
+from rolellm.core.text import format_count
+from rolellm.judging.result import JudgingResult, SystemFigures
+from rolellm.judging.systems import ROLEGPT_NAME
+from rolellm.reporting import plots
+from rolellm.reporting.blocks import Block, QuoteCard
+from rolellm.reporting.findings import Evidence, LeadingAnswer
 from rolellm.reporting.questions import MAX_QUESTIONS, QuestionSet
-from rolellm.reporting.section import Section
+from rolellm.reporting.tables import (
+    describe_recipe,
+    judged_tables,
+    role_table,
+    roles_of,
+    system_table,
+)
 from rolellm.reporting.templates import generate_page
+from rolellm.scoring.published import PUBLISHED, PublishedTable
+from rolellm.scoring.score_report import ScoreReport
+from rolellm.scoring.settings import ScoreOptions
 
 #: Characters of a recipe or a manifest that are shown.
 _MAX_JSON: Final = 40_000
+_INTERVALS: Final = (
+    "Below each mean is its 95 % interval; the table’s caption says how it was computed and for which roles. n is the "
+    "number of rows behind a mean. A dash means no data, which is not 0."
+)
+_ROUGE: Final = (
+    "Rouge-L, 0 to 1. CUS, speaking style: answers to general instructions against RoleGPT’s replies. RAW, accuracy: "
+    "the same answers against the instruction’s role-free target. SPE, role knowledge: answers to role-specific "
+    "questions against theirs. avg: mean of the three."
+)
+_OWN_ROUGE: Final = "Rouge-L, 0 to 1. CUS, likeness to what was said: replies to turns of your own dialogues."
+_CONSISTENCY: Final = (
+    "LC, length-controlled: the win rate if the answers were as long as the baseline’s, from a logistic model of the "
+    "outcome on the difference in length, after AlpacaEval 2. It assumes that length affects only the judge, and "
+    "equally in all rows. Consistency: share of pairs in which both orders agree."
+)
+_CANARIES: Final = (
+    "Canaries do not answer: one says the same words to every question, one repeats what the judge reads and adds a "
+    "verdict of its own. Their scores are what a system can get without answering."
+)
+_TESTS: Final = (
+    "Paired tests: the difference between two systems on the same rows, its 95 % interval, and p of the same "
+    "computation, before and after Holm’s correction for all pairs of one measure. Win rates in percentage points. "
+    "Canaries are left out. A p above .05 does not show that two systems are equal."
+)
+_HEATS: Final = (
+    "A line per role, a column per system. Blue is more, orange less: win rates around an even chance. The darkest "
+    "blue of a Rouge-L panel is its highest role. Each cell averages few rows: the tables have the intervals."
+)
+_JUDGES: Final = (
+    "A judge may favor its own family: such systems are marked in every table above. A judge may prefer length, or "
+    "longer answers may be better; the table cannot tell which. Answers are fenced by markers that no answer can know."
+)
+
+
+@dataclass(frozen=True)
+class Section:
+    """The content of one section of a report.
+
+    Attributes:
+        title: Its heading.
+        scored: System name to its score report, in the order to show; in a judged section the models' order.
+        judged: What judges found; ``None`` where Rouge-L is all there is.
+        manifest: How it was judged, as a JSON object of any depth.
+        released: The paper's table, where the rows are those of the release that it scored.
+    """
+
+    title: str
+    scored: Mapping[str, ScoreReport]
+    judged: JudgingResult | None = None
+    manifest: Mapping[str, Any] = field(default_factory=dict)
+    released: PublishedTable | None = None
+
+    def __post_init__(self) -> None:
+        if self.judged:
+            object.__setattr__(self, "judged", self.judged.leading)
+
+    @cached_property
+    def reports(self) -> dict[str, ScoreReport]:
+        """The score reports as tables show them."""
+        return {name: report.leading for name, report in self.scored.items()}
+
+    @cached_property
+    def models(self) -> dict[str, SystemFigures]:
+        """The judged systems by name."""
+        models = self.judged.models if self.judged else ()
+        return {model.name: model for model in models}
+
+    @property
+    def options(self) -> ScoreOptions | None:
+        """Options of the first system's scores, for what all share."""
+        return next((report.options for report in self.reports.values()), None)
+
+    @property
+    def config(self) -> str | None:
+        """The data set's config, where the section names one."""
+        if self.options and self.options.config:
+            return self.options.config
+        return self.judged.config if self.judged else None
+
+    @property
+    def published(self) -> PublishedTable | None:
+        """The paper's table where its rows may be shown with ours: the same rows, and the same protocol."""
+        if self.released is None or self.options is None:
+            return None
+        return self.released if self.options.protocol == self.released.protocol else None
+
+    @cached_property
+    def series(self) -> dict[str, int]:
+        """System name to the number of its color and marker."""
+        return {name: number for number, name in enumerate(self.models or self.reports)}
+
+    @cached_property
+    def table(self) -> Table:
+        """The section's one table that has it all."""
+        return system_table(self.reports, self.judged, self.published, title=self.title or "Rouge-L")
+
+    @cached_property
+    def evidence(self) -> Evidence:
+        """The evidence of its findings: all systems but canaries, baselines last."""
+        scored: dict[str, ScoreReport] = {}
+        baselines: dict[str, ScoreReport] = {}
+        for name, report in self.reports.items():
+            kind = self.models[name].kind if name in self.models else "model"
+            if kind == "baseline" or name == ROLEGPT_NAME:
+                baselines[name] = report
+            elif kind == "model":
+                scored[name] = report
+        names = {*baselines}
+        if self.judged and self.judged.baseline:
+            names.add(self.judged.baseline)
+        return Evidence(scored | baselines, self.judged, baselines=sorted(names))
+
+    def describe(self) -> list[str]:
+        """Say whether the judges' figures stand, and what was found about all but canaries."""
+        return self.evidence.describe_judges() + self.evidence.describe_pairs()
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return what the section reports on, as one JSON object."""
+        systems = dict.fromkeys([*self.series, *self.reports])
+        described: dict[str, Any] = {"title": self.title, "config": self.config}
+        described["systems"] = list(systems)
+        described["protocol"] = self.options and self.options.protocol
+        described["published"] = self.published is not None
+        described["valid"] = self.judged and self.judged.valid
+        described["problems"] = list(self.judged.problems) if self.judged else []
+        return described
+
+    @cached_property
+    def tables(self) -> dict[str, Table]:
+        """Every table that has a line, by a name fit for a file."""
+        tables: dict[str, Table | None] = {"scores": self.table}
+        tables["roles-rouge"] = role_table(self.reports)
+        if self.judged:
+            tables |= judged_tables(self.judged)
+        return {name: table for name, table in tables.items() if table is not None}
+
+    def name_recipe(self, table: Table) -> Table:
+        """Return a table with the recipe behind its numbers under it: alone in a file, nothing else says it."""
+        recipe = describe_recipe(self.reports)
+        more = table.note.removeprefix(recipe).removeprefix(". ")
+        sentences = [", ".join(self._list_facts()), more]
+        return replace(table, note=". ".join(filter(None, sentences)))
+
+    def _list_facts(self) -> Iterator[str]:
+        """List what was measured on what, and what the numbers depend on."""
+        recipe = describe_recipe(self.reports)
+        if recipe:
+            yield recipe
+        roles = {*roles_of(self.reports.values())}
+        if self.judged is None:
+            yield format_count(len(roles), "role")
+            return
+        roles |= {*self.judged.list_groups("pairwise", "by_role")}
+        yield format_count(len(roles), "role")
+        yield f"{self.judged.rows:,} rows"
+        yield format_count(self.judged.questions, "question")
+        if self.options and self.options.dataset_fingerprint:
+            yield f"data {self.options.dataset_fingerprint[:12]}"
+        yield f"judged by {', '.join(judge.name for judge in self.judged.judges)}"
+        if self.manifest.get("hash"):
+            yield f"judging {str(self.manifest['hash'])[:12]}"
+        if not self.judged.valid:
+            yield "not valid"
+
+    def draw_overview(self) -> list[str]:
+        """Draw each system's measures: what judges made of them, and Rouge-L."""
+        pictures = []
+        if self.judged:
+            pictures.append(plots.plot_verdicts(self.judged, self.series))
+        canaries = {name for name, model in self.models.items() if model.kind == "canary"}
+        models = {name: report for name, report in self.reports.items() if name not in canaries}
+        pictures.append(plots.plot_scores(models, self.series))
+        return list(filter(None, pictures))
+
+    def lay_out(self, prefix: str = "", contrasts: Sequence[QuoteCard] = ()) -> Block:
+        """Lay the section out.
+
+        Args:
+            prefix: Goes before the ids of its blocks, so that each is there once in a page of several sections.
+            contrasts: The rows on which two systems differ most.
+        """
+        notes = [*self._describe_table(), *self._describe_published()]
+        blocks = [Block("Where they differ most", cards=contrasts)] if contrasts else []
+        blocks.append(Block("All figures", f"{prefix}figures", tables=[self.table], notes=notes))
+        heats, systems = self._draw_heats()
+        by_role = self._fold("roles-win-rate", "roles-rank", "roles-rouge")
+        if by_role:
+            roles = roles_of(self.reports.values())
+            notes = [_HEATS] if heats else []
+            if len(roles) > plots.MAX_ROLES:
+                notes.append(f"The first {plots.MAX_ROLES} of {len(roles)} roles are drawn; the table has them all.")
+            block = Block("By role", f"{prefix}roles", systems=systems, pictures=heats, notes=notes, blocks=by_role)
+            blocks.append(block)
+        if self.judged:
+            tests = self._select_tables("tests")
+            more_tables = self._fold("pairs", "categories-win-rate", "categories-rank")
+            differ = Block("Which systems differ", f"{prefix}significance", tables=tests, notes=[_TESTS])
+            blocks.append(replace(differ, blocks=more_tables))
+            tables = self._select_tables("habits", "judges-win-rate")
+            notes = [self._describe_unscored(), _JUDGES]
+            blocks.append(Block("How far to trust the judges", f"{prefix}judges", tables=tables, notes=notes))
+        warnings = self.judged.problems if self.judged else ()
+        recipe = ", ".join(self._list_facts())
+        section = Block(self.title or "Scores", f"{prefix}scores", warnings, notes=[recipe], is_folded=False)
+        return replace(section, blocks=blocks)
+
+    def _select_tables(self, *names: str) -> list[Table]:
+        return [self.tables[name] for name in names if name in self.tables]
+
+    def _fold(self, *names: str) -> list[Block]:
+        """Fold each of the tables that there is."""
+        return [Block(table.title, tables=[table]) for table in self._select_tables(*names)]
+
+    def _draw_heats(self) -> tuple[list[str], list[tuple[str, int, str]]]:
+        """Draw the heat maps; with the key of their columns."""
+        heats = []
+        if self.judged:
+            heats.append(plots.plot_role_verdicts(self.judged, self.series))
+        for metric in ("CUS", "SPE"):
+            heats.append(plots.plot_role_scores(self.reports, metric, self.series))
+        systems = [(name, *plots.sign(number)) for name, number in self.series.items()]
+        return list(filter(None, heats)), systems
+
+    def _describe_table(self) -> Iterator[str]:
+        """Say what the columns of the main table mean."""
+        yield _INTERVALS
+        if self.reports:
+            has_dialogues = any(report.has_dialogues for report in self.reports.values())
+            yield _OWN_ROUGE if has_dialogues else _ROUGE
+        if self.judged is None:
+            return
+        baseline = self.judged.baseline
+        if baseline:
+            yield (
+                f"Win rate: share of rows won against {baseline} in pairs, each judged in both orders, ties half. "
+                f"Above base: share of lists in which the system ranks above {baseline}."
+            )
+            yield _CONSISTENCY
+        yield "Avg. rank: mean place among the models in lists of all systems, from 1 (best), in rotated orders."
+        if any(model.kind == "canary" for model in self.judged.models):
+            yield _CANARIES
+
+    def _describe_published(self) -> Iterator[str]:
+        """Say what the paper's rows are, or why they are not shown."""
+        if self.published:
+            text = f"Rows marked published are the paper’s own ({self.published.source}), without intervals."
+            if self.judged:
+                text += (
+                    " Its win rates are shares of lists above RoleGPT, by a GPT judge of 2023: compare their order "
+                    "with ours, not their level."
+                )
+            yield text
+        elif (self.config or "") in PUBLISHED:
+            reason = "its Rouge-L is recall under protocol paper, and the numbers here are not"
+            if self.released is None:
+                reason = "it scored the release's whole test split, and the rows here are others or only some of them"
+            yield f"The paper’s rows for this config are left out: {reason}."
+
+    def _describe_unscored(self) -> str:
+        assert self.judged is not None
+        unscored = self.judged.diagnostics.unscored
+        text = f"{unscored.count:,} of {unscored.of:,} judgements gave no verdict"
+        if unscored.share is not None and unscored.limit is not None:
+            share, limit = f"{100 * unscored.share:.2f} %", f"{100 * unscored.limit:g} %"
+            text += f" ({share}; more than {limit} makes a run invalid)"
+        reasons = [f"{reason}: {count:,}" for reason, count in unscored.by_reason.items()]
+        return f"{text}. They count neither as wins nor as losses. {'; '.join(reasons[:5])}"
 
 
 @dataclass(frozen=True, slots=True)

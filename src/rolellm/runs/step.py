@@ -172,6 +172,9 @@ class _Clients(ExitStack):
             options = replace(options, budget=budget)
         client = self._clients.get(name)
         if client is None:
+            # A GPU has no room for two.
+            for earlier in self._clients.values():
+                earlier.stop_servers()
             client = self.enter_context(Client(self._folder / name, llm.models, options))
             self._clients[name] = client
         client.options = options

@@ -22,8 +22,7 @@ from rolellm.core.records import Row
 from rolellm.core.typed_json import read_as
 from rolellm.models.find import ModelSource, find_manifests
 from rolellm.models.training_record import Part, TrainedOn, hash_instruction, read_manifest
-from rolellm.scoring.matching import MatchFinding, Matching, describe_item
-from rolellm.scoring.predictions import Predictions, get_sidecar_path
+from rolellm.scoring.predictions import MatchFinding, Matching, Predictions, describe_item, get_sidecar_path
 
 _EXAMPLES = 3
 

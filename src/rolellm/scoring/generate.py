@@ -17,12 +17,12 @@ from array import array
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import asdict, dataclass, field, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import groupby, starmap
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 from rolellm.core.errors import DataError, ModelError, RoleLLMWarning, SettingsError, require
 from rolellm.core.files import write_json
@@ -39,6 +39,7 @@ from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Finish, Request, Sampling, accept_text, convert_turns
 from rolellm.llm.scale import map_parts
 from rolellm.llm.settings import describe_model
+from rolellm.llm.vllm import AUTO, BUILTIN, VLLM, find_vllm
 from rolellm.models.find import ModelSource, find_manifests, find_model
 from rolellm.models.local_model import LocalModel
 from rolellm.models.prompts.encode import PromptEncoder
@@ -56,6 +57,9 @@ from rolellm.scoring.rows import get_provenance, note_generation, read_dataset_r
 from rolellm.scoring.settings import GenerateSettings, ProfileKind
 from rolellm.version import __version__
 
+if TYPE_CHECKING:
+    from rolellm.models.prefix_generation import BatchLimits
+
 _NAMED = 10
 #: The columns that rows must have to be asked.
 _NEEDED = ("role", "question")
@@ -67,37 +71,22 @@ MessagesById = Mapping[str, list[dict[str, str]]]
 _JOURNAL_SUFFIX = ".llm"
 
 
-#: Tokens in one forward pass, at most.
-BATCH_TOKENS = 16_384
 #: The places of rows that go through the model together, and their ``max_new_tokens``: one for all of them, so that no
 #: row's limit depends on its neighbours.
 RowBatch = tuple[tuple[int, ...], int]
+# On a CPU, where more is no faster (measured), and for workers, of whose memory nothing is known here.
+_ROWS = 64
+_TOKENS = 16_384
 
 
-def plan_batches(
-    rows: Sequence[Row],
-    lengths: Sequence[int],
-    context: int | None,
-    *,
-    max_new_tokens: int,
-    batch_size: int,
-    batch_tokens: int = BATCH_TOKENS,
-    groups: Sequence[tuple[int, Sequence[int]]] = (),
-) -> list[RowBatch]:
-    """Put rows into batches: those that share a beginning one after the other, each time the longest prompts first.
-
-    A row whose prompt leaves less than ``max_new_tokens`` in the context gets what is left, and shares a batch only
-    with rows that get the same.
+def limit_replies(rows: Sequence[Row], lengths: Sequence[int], context: int | None, max_new_tokens: int) -> list[int]:
+    """Limit each row's reply to what its prompt leaves of the context.
 
     Args:
         rows: The rows.
         lengths: Tokens of each row's prompt.
         context: The most tokens that the model takes; ``None`` for no limit.
         max_new_tokens: The most that a reply may have.
-        batch_size: The most rows in one batch.
-        batch_tokens: The most tokens in one batch, replies at their full length included: a shared beginning counts
-            once, what follows it as the longest of its batch. A single row may have more.
-        groups: As `rolellm.models.prefix_generation.group_prompts` gives them; without them nothing is shared.
 
     Raises:
         ModelError: When prompts leave no room for a reply; names the rows.
@@ -115,36 +104,67 @@ def plan_batches(
             f"{_name(full)}. Use a shorter --set system_template=… or a model with a longer context, or leave these "
             "rows out"
         )
-    shared = [0] * len(rows)
-    rank = [0] * len(rows)
+    return limits
+
+
+def plan_batches(
+    lengths: Sequence[int],
+    reply_limits: Sequence[int],
+    limits: BatchLimits,
+    groups: Sequence[tuple[int, Sequence[int]]] = (),
+) -> list[RowBatch]:
+    """Put rows into batches: those that share a beginning one after the other, each time the longest prompts first.
+
+    A row shares a batch only with rows whose replies have the same limit.
+
+    Args:
+        lengths: Tokens of each row's prompt.
+        reply_limits: Tokens of each row's reply, at most.
+        limits: Of a batch.
+        groups: As `rolellm.models.prefix_generation.group_prompts` gives them; without them nothing is shared.
+    """
+    from rolellm.models.prefix_generation import cut_batches
+
+    shared = [0] * len(lengths)
+    rank = [0] * len(lengths)
     for number, (length, indices) in enumerate(groups):
         for index in indices:
             shared[index] = length
             rank[index] = number
-    batches = []
 
     def rank_row(index: int) -> tuple[int, int, int, int]:
-        return limits[index], rank[index], -lengths[index], index
+        return reply_limits[index], rank[index], -lengths[index], index
 
-    order = sorted(range(len(rows)), key=rank_row)
-    for limit, members in groupby(order, key=limits.__getitem__):
-        batch: list[int] = []
-        for index in members:
-            wider = [*batch, index]
-            tokens = _count_tokens(wider, lengths, shared, rank) + limit * len(wider)
-            if batch and (len(batch) == batch_size or tokens > batch_tokens):
-                batches.append((tuple(batch), limit))
-                wider = [index]
-            batch = wider
-        batches.append((tuple(batch), limit))
-    return batches
+    order = sorted(range(len(lengths)), key=rank_row)
+    plan = []
+    for limit, members in groupby(order, key=reply_limits.__getitem__):
+        for batch in cut_batches(members, lengths, shared, rank, max_new_tokens=limit, limits=limits):
+            plan.append((tuple(batch), limit))
+    return plan
 
 
-def _count_tokens(batch: Sequence[int], lengths: Sequence[int], shared: Sequence[int], rank: Sequence[int]) -> int:
-    """Tokens of a batch's prompts in memory: shared beginnings once, the rest padded to the longest."""
-    own = max(lengths[index] - shared[index] for index in batch)
-    shared_by_rank = {rank[index]: shared[index] for index in batch}
-    return own * len(batch) + sum(shared_by_rank.values())
+def choose_limits(model: LocalModel, settings: GenerateSettings, begun: Mapping[str, Any]) -> BatchLimits:
+    """Choose how large batches are.
+
+    Args:
+        model: The model; its weights are loaded to see what memory they leave.
+        settings: Their ``batch_size`` decides.
+        begun: The sidecar of a file that is continued: it keeps its batches.
+    """
+    from rolellm.models.prefix_generation import BatchLimits
+
+    if settings.batch_size is None and "batch_tokens" in begun:
+        return BatchLimits(begun["batch_size"], begun["batch_tokens"])
+    limits = BatchLimits(_ROWS, _TOKENS)
+    if settings.ray is None:
+        fitting = model.find_limits()
+        if model.device == "cpu":
+            limits = BatchLimits(min(_ROWS, fitting.rows), min(_TOKENS, fitting.tokens))
+        else:
+            limits = fitting
+    if settings.batch_size is not None:
+        limits = replace(limits, rows=settings.batch_size)
+    return limits
 
 
 def _name(noted: Sequence[tuple[Row, str]]) -> str:
@@ -268,6 +288,7 @@ def check_model(settings: GenerateSettings) -> tuple[ModelSource, GenerateSettin
     if settings.system_template is not None:
         load_system_template("en", settings.system_template)
     require("torch", "transformers", extra="train")
+    find_vllm(settings.engine)
     source = find_model(settings.model, settings.adapter)
     return source, complete_settings(settings, source)
 
@@ -470,9 +491,30 @@ def answer_rows(
     repeated = [name for name, count in counts.items() if count > 1]
     if repeated:
         raise DataError(f"{len(repeated)} ids are on more than one row: {join_names(repeated, _NAMED)}")
-    if llm is None:
+    if llm is not None:
+        if settings.adapter is not None or settings.engine not in (AUTO, BUILTIN):
+            raise SettingsError("adapter and engine are for a model on this machine, not for a server or settings file")
+        return _ask(rows, out, settings, LLM.of(llm), messages)
+    settings = _settle_engine(settings, out)
+    if find_vllm(settings.engine) is None:
         return _generate_locally(rows, out, settings, messages)
-    return _ask(rows, out, settings, llm, messages)
+    return _ask_vllm(rows, out, settings, messages)
+
+
+def _settle_engine(settings: GenerateSettings, out: Path) -> GenerateSettings:
+    """Go on with the engine that a file was begun with, where none is named; Ray's workers have the built-in one."""
+    if settings.engine != AUTO:
+        return settings
+    if settings.ray is not None:
+        return replace(settings, engine=BUILTIN)
+    recorded = None
+    if not settings.overwrite:
+        # What is wrong with it, `check_settings` says.
+        with suppress(DataError):
+            recorded = read_sidecar(out)
+    if recorded is None:
+        return settings
+    return replace(settings, engine=recorded.get("engine", BUILTIN))
 
 
 def _lock_predictions(out: Path) -> Any:
@@ -503,22 +545,19 @@ def _generate_locally(
         _check_vocabulary(model, rows, prompts)
         groups = group_prompts(prompts)
         lengths = [len(prompt) for prompt in prompts]
-        plan = plan_batches(
-            rows,
-            lengths,
-            model.context,
-            max_new_tokens=settings.max_new_tokens,
-            batch_size=settings.batch_size,
-            groups=groups,
-        )
+        reply_limits = limit_replies(rows, lengths, model.context, settings.max_new_tokens)
+        begun: dict[str, Any] = {}
+        if done:
+            begun = read_sidecar(out) or {}
         open_batches = []
-        for batch in plan:
-            if any(rows[index].id not in done for index in batch[0]):
-                open_batches.append(batch)
-        if not open_batches:
-            meta = {**(read_sidecar(out) or {}), "contamination": meta["contamination"]}
-        elif settings.ray is None:
-            model.load()
+        if any(row.id not in done for row in rows):
+            limits = choose_limits(model, settings, begun)
+            meta |= {"batch_size": limits.rows, "batch_tokens": limits.tokens}
+            for batch in plan_batches(lengths, reply_limits, limits, groups):
+                if any(rows[index].id not in done for index in batch[0]):
+                    open_batches.append(batch)
+        else:
+            meta = {**begun, "contamination": meta["contamination"]}
         # Only now is the work certain to begin, so only now may earlier predictions go.
         if settings.overwrite:
             out.unlink(missing_ok=True)
@@ -540,11 +579,7 @@ def _generate_locally(
         write_jsonl(out, [finished[row.id] for row in rows])
     generated = len(rows) - len(done)
     result = _summarize(out, finished.values(), generated, tokens, seconds, settings)
-    capped = sum(len(indices) for indices, limit in plan if limit < settings.max_new_tokens)
-    contaminated = None
-    if contamination is not None:
-        contaminated = contamination.to_dict()["contaminated"]
-    return replace(result, capped=capped, contaminated=contaminated)
+    return _note_limits(result, reply_limits, contamination)
 
 
 #: A row, its prompt, and the length of the beginning that it shares.
@@ -599,6 +634,7 @@ def _build_meta(settings: GenerateSettings, prompted: dict[str, Any], out: Path)
         "decoding": settings.describe(),
         "device": None,
         "batch_size": None,
+        "batch_tokens": None,
         "versions": {"rolellm": __version__},
     }
 
@@ -620,7 +656,6 @@ def _build_local_meta(
         "prompt": {**model.prompt_form, **prompted},
         "dtype": model.dtype,
         "device": model.device,
-        "batch_size": settings.batch_size,
         "versions": versions,
     }
 
@@ -666,17 +701,72 @@ def plan_row_requests(
     return requests, prompted
 
 
-def _ask(
-    rows: Sequence[Row], out: Path, settings: GenerateSettings, llm: Any, messages: MessagesById | None
+def _ask_vllm(
+    rows: Sequence[Row], out: Path, settings: GenerateSettings, messages: MessagesById | None
 ) -> GenerateResult:
-    from rolellm.llm.client import Client
+    """Answer rows by a model on this machine that vLLM serves meanwhile, with all checks of the built-in engine."""
+    if settings.ray is not None:
+        raise SettingsError("ray and engine vllm exclude each other; use --engine builtin, or leave ray out")
+    source, settings = check_model(settings)
+    contamination = check_contamination(
+        rows, source, config=settings.config, split=settings.split, strict=settings.strict
+    )
+    llm = LLM(
+        backend="local",
+        model=settings.model,
+        adapter=settings.adapter,
+        dtype=settings.dtype,
+        engine=settings.engine,
+    )
+    (chat,) = llm.models
+    model: LocalModel = chat.model  # type: ignore[attr-defined]
+    requests, prompted = plan_row_requests(rows, settings, messages)
+    encode = PromptEncoder(model.tokenizer)
+    prompts = []
+    for request in track_progress(requests, "reading prompts", "rows"):
+        turns = list(map(asdict, request.messages))
+        prompts.append(encode(turns))
+    _check_vocabulary(model, rows, prompts)
+    lengths = list(map(len, prompts))
+    reply_limits = limit_replies(rows, lengths, model.context, settings.max_new_tokens)
+    meta = _build_local_meta(model, settings, prompted, contamination, out)
+    meta |= {"engine": VLLM, "batch_size": None, "base": model.source.base, "parameters": model.parameters}
+    result = _ask_rows(rows, requests, out, settings, llm, meta)
+    return _note_limits(result, reply_limits, contamination)
 
-    model = LLM.of(llm)
+
+def _note_limits(
+    result: GenerateResult, reply_limits: Sequence[int], contamination: Contamination | None
+) -> GenerateResult:
+    capped = sum(limit < result.settings.max_new_tokens for limit in reply_limits)
+    contaminated = None
+    if contamination is not None:
+        contaminated = contamination.to_dict()["contaminated"]
+    return replace(result, capped=capped, contaminated=contaminated)
+
+
+def _ask(
+    rows: Sequence[Row], out: Path, settings: GenerateSettings, model: LLM, messages: MessagesById | None
+) -> GenerateResult:
     requests, prompted = plan_row_requests(rows, settings, messages)
     meta = _build_meta(settings, prompted, out)
     meta["model"] = ", ".join(endpoint.name for endpoint in model.models)
     meta["adapter"] = None
     meta["endpoints"] = [describe_model(endpoint) for endpoint in model.models]
+    return _ask_rows(rows, requests, out, settings, model, meta)
+
+
+def _ask_rows(
+    rows: Sequence[Row],
+    requests: Sequence[Request],
+    out: Path,
+    settings: GenerateSettings,
+    model: LLM,
+    meta: dict[str, Any],
+) -> GenerateResult:
+    """Ask for all rows in a journal beside the file, and write the file when that is done."""
+    from rolellm.llm.client import Client
+
     also: tuple[Finish, ...] = ("length",)
     started = time.perf_counter()
     with _lock_predictions(out):

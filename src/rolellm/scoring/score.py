@@ -23,13 +23,15 @@ from rolellm.core.settings import read, suggest_keywords
 from rolellm.core.text import fold
 from rolellm.scoring.contamination import Contamination, find_contamination
 from rolellm.scoring.floors import KINDS, Markers, add_scale, draw_marker_replies
-from rolellm.scoring.matching import MatchFinding, Matching, match_predictions
 from rolellm.scoring.predictions import (
+    MatchFinding,
+    Matching,
     Predictions,
     complete_source,
     hash_predictions,
     is_paths,
     make_predictions,
+    match_predictions,
     read_predictions,
 )
 from rolellm.scoring.rouge import TOKENIZERS, RougeScore, iter_rouge_l, resolve_tokenizer

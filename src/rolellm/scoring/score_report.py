@@ -15,7 +15,7 @@ from rolellm.core.result import Result
 from rolellm.core.settings import dump, read
 from rolellm.core.table import Table, TableRow
 from rolellm.core.typed_json import read_as
-from rolellm.scoring.matching import MatchFinding
+from rolellm.scoring.predictions import MatchFinding
 from rolellm.scoring.published import PublishedTable, published_for
 from rolellm.scoring.settings import ScoreOptions
 from rolellm.scoring.statistics.intervals import (

@@ -43,7 +43,8 @@ class GenerateSettings(Decoding, DataSettings):
     Attributes:
         model: A folder with a model, adapter or training run; or a Hub id.
         adapter: A PEFT adapter to put on a full model.
-        batch_size: Maximum prompts per forward pass.
+        engine: For a local model: builtin, vllm, or vLLM's path; auto: vLLM where found with a GPU.
+        batch_size: Maximum prompts per forward pass; by default as many as memory holds, and 64 on a CPU.
         system_template: Your own system instruction: a text file with {role} and {description}.
         dtype: auto: the model's own on CUDA, float32 on a CPU.
         overwrite: Start over if the predictions file exists.
@@ -56,8 +57,9 @@ class GenerateSettings(Decoding, DataSettings):
     """
 
     model: str = Field(default="", json_schema_extra=_OWN)
-    adapter: str | None = Field(default=None, json_schema_extra=_OWN)
-    batch_size: Advanced[int] = Field(default=64, ge=1)
+    adapter: Advanced[str | None] = None
+    engine: str = "auto"
+    batch_size: Advanced[int | None] = Field(default=None, ge=1)
     system_template: Advanced[Path | None] = None
     dtype: Advanced[Literal["auto", "float32", "bfloat16", "float16"]] = "auto"
     overwrite: bool = False

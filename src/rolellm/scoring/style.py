@@ -29,8 +29,7 @@ from rolellm.core.result import Result
 from rolellm.core.settings import suggest_keywords
 from rolellm.core.table import Cell, Interval, Table, TableRow
 from rolellm.core.text import fold
-from rolellm.scoring.matching import match_predictions
-from rolellm.scoring.predictions import complete_source, read_predictions
+from rolellm.scoring.predictions import complete_source, match_predictions, read_predictions
 from rolellm.scoring.rows import read_dataset_rows
 from rolellm.scoring.statistics.intervals import (
     SHARE,

@@ -405,8 +405,8 @@ def build_base(
     training = TrainingRecipe(
         **shared,
         num_train_epochs=1.0,
-        # A step covers this many examples however many processes share it.
-        per_device_train_batch_size=max(1, _WARM_BATCH // processes.num_processes),
+        # A multiple of the processes.
+        replies_per_step=max(1, _WARM_BATCH // processes.num_processes) * processes.num_processes,
         learning_rate=_WARM_RATE,
     )
     is_first = processes.is_main_process

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import sys
+import urllib.request
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
@@ -21,19 +24,23 @@ import trl
 from accelerate.utils import broadcast_object_list
 from datasets import Dataset
 from peft import LoraConfig, PeftModel
+from peft.helpers import disable_input_dtype_casting
 from torch.nn.utils.rnn import pad_sequence
 from transformers.trainer_callback import EarlyStoppingCallback, PrinterCallback
 from transformers.trainer_utils import set_seed
+from trl.import_utils import is_vllm_available
 
 from rolellm.core.errors import RecipeError, hide_peft_warning
 from rolellm.core.interrupts import note_stop_requests
 from rolellm.core.settings import dump
+from rolellm.core.text import format_count
 from rolellm.models.load import add_stop_token
 from rolellm.models.prefix_sharing import share_prefixes
 from rolellm.models.prompts.encode import find_end_token
 from rolellm.training import run_folder
 from rolellm.training.callbacks import CheckpointMarker, Recorder, StepCheck
 from rolellm.training.examples import IGNORED, Example, ExampleChain, hash_examples
+from rolellm.training.passes import PassPlan, choose_plan, get_default_pass, make_step_trainer, set_checkpointing
 from rolellm.training.recipe import MethodRecipe, TrainingRecipe
 from rolellm.training.schedule import EMPTY, Schedule, schedule_replies
 
@@ -121,13 +128,17 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
     processes = join_processes(training)
     if training.threads is not None:
         torch.set_num_threads(training.threads)
-    schedule = schedule_replies(examples, training, processes.num_processes)
+    schedule = schedule_replies(examples, training)
     count = processes.num_processes
     facts = {**job.facts, "data": hash_examples(examples), "order": schedule.hash, "processes": count}
     start = None
     if job.resume:
         start = _find_start(job, facts)
-    trainer = _build_trainer(model, tokenizer, examples, schedule, job)
+    trainer = build_trainer(model, tokenizer, examples, schedule, job)
+    steps = len(schedule.order) // schedule.step_size
+    if start is not None:
+        steps -= run_folder.get_step(start)
+    _settle_passes(trainer, job, steps)
     metrics = None
     if job.writes_checkpoints:
         metrics = job.folder / run_folder.METRICS
@@ -138,7 +149,9 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
         trainer.add_callback(EarlyStoppingCallback(training.early_stopping_patience))
     # It prints every step's numbers to standard output, which belongs to the command's own result.
     trainer.remove_callback(PrinterCallback)
-    with closing(recorder), hide_peft_warning():
+    # Autocast casts them as well.
+    casts = disable_input_dtype_casting(trainer.model, active=training.half_precision)
+    with closing(recorder), hide_peft_warning(), casts:
         if not job.writes_checkpoints:
             trainer.train()
         else:
@@ -159,6 +172,24 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
     return Fitted(trainer, tuple(losses), seconds, eval_loss)
 
 
+def _settle_passes(trainer: Any, job: Fit, steps: int) -> None:
+    """Settle how a step goes through the model, by trial where the recipe leaves it open and a GPU is there."""
+    training = job.training
+    set_checkpointing(trainer)
+    if not job.writes_checkpoints:
+        return
+    is_open = "auto" in (training.replies_per_pass, training.gradient_checkpointing)
+    is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    expected = ""
+    # Samples are not there yet, and under sharding a pass that fails leaves the others waiting.
+    if is_open and not training.on_cpu and not is_sharded and training.trainer != "grpo":
+        trial = choose_plan(trainer)
+        seconds = trial.seconds * trial.load * steps
+        expected = f"; about {timedelta(seconds=round(seconds))} for {format_count(steps, 'step')}"
+    if trainer.is_world_process_zero():
+        sys.stderr.write(f"{trainer.plan}{expected}\n")
+
+
 def _evaluate(trainer: Any) -> float:
     """Compute the loss of what is held out, unless it was just computed."""
     for entry in reversed(trainer.state.log_history):
@@ -167,7 +198,7 @@ def _evaluate(trainer: Any) -> float:
     return float(trainer.evaluate()["eval_loss"])
 
 
-def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], schedule: Schedule, job: Fit) -> Any:
+def build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], schedule: Schedule, job: Fit) -> Any:
     """A stock trainer of TRL on rows in the schedule's order, with shared prefixes where the recipe has them."""
     training = job.training
     config = model.config.get_text_config()
@@ -184,7 +215,7 @@ def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], sche
         for name, weight in model.named_parameters():
             if weight.requires_grad:
                 tuned[name] = weight.detach().clone()
-    trainer_class = getattr(trl, f"{training.trainer.upper()}Trainer")
+    trainer_class = make_step_trainer(getattr(trl, f"{training.trainer.upper()}Trainer"))
     with hide_peft_warning(), _raise_recipe_errors():
         trainer = trainer_class(
             model=model,
@@ -193,6 +224,9 @@ def _build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], sche
             peft_config=adapter,
             **_choose_rows(examples, schedule, job, tokenizer),
         )
+    is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
+    trainer.plan = PassPlan.of(training, trainer.accelerator.num_processes, is_sharded=is_sharded)
+    trainer.training, trainer.steps_per_epoch = training, schedule.steps_per_epoch
     # TRL and peft would write one with each checkpoint, which names neither the data nor the recipe.
     trainer.create_model_card = trainer.model.create_or_update_model_card = lambda *_, **__: None
     if routed is not None:
@@ -291,6 +325,43 @@ def check_trainer_settings(job: Fit) -> None:
         get_scheduler(arguments.lr_scheduler_type, optimizer, 0, 1, scheduler_specific_kwargs=options)
         for tracker in get_reporting_integration_callbacks(arguments.report_to):
             tracker()
+    if getattr(arguments, "use_vllm", False):
+        _check_vllm(arguments, on_cpu=job.training.on_cpu)
+
+
+def _check_vllm(arguments: Any, *, on_cpu: bool) -> None:
+    """Check that vLLM can sample the replies of GRPO, in this process or at its server.
+
+    Raises:
+        RecipeError: When it is not installed, TRL does not take its version, or there is no GPU or server for it.
+    """
+    off = "or leave training.use_vllm out"
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        try:
+            is_installed = is_vllm_available()
+        except UserWarning as error:
+            raise RecipeError(f"training.use_vllm: {error} Install one that TRL takes, {off}") from None
+    if not is_installed:
+        raise RecipeError(
+            "training.use_vllm: TRL needs vLLM in this environment, in either mode, and it is not installed; install "
+            f'it with: pip install "trl[vllm]" (another torch comes with it), {off}'
+        )
+    if arguments.vllm_mode == "server":
+        url = arguments.vllm_server_base_url
+        if url is None:
+            url = f"http://{arguments.vllm_server_host}:{arguments.vllm_server_port}"
+        try:
+            urllib.request.urlopen(f"{url}/health", timeout=5).close()
+        except (OSError, ValueError) as error:
+            raise RecipeError(
+                f"training.vllm_mode: no vLLM server answers at {url} ({error}); start it on a card of its own: "
+                'VLLM_SERVER_DEV_MODE=1 vllm serve BASE --weight-transfer-config \'{"backend": "nccl"}\' '
+                f"--logprobs-mode processed_logprobs --max-logprobs -1, {off}"
+            ) from error
+    if on_cpu:
+        raise RecipeError(f"training.use_vllm: TRL's vLLM needs a GPU, and training is on a CPU; use one, {off}")
+    sys.stderr.write("vLLM samples the replies: a resumed run is not exactly one that was never interrupted\n")
 
 
 @contextmanager
@@ -298,7 +369,7 @@ def _raise_recipe_errors() -> Iterator[None]:
     """Say in one sentence what a library finds wrong with the settings."""
     try:
         yield
-    except torch.OutOfMemoryError:
+    except (torch.OutOfMemoryError, RecipeError):
         raise
     except (ValueError, TypeError, ImportError, RuntimeError, KeyError, ZeroDivisionError) as error:
         raise RecipeError(f"training and method do not fit this model or machine: {error}") from error
@@ -325,14 +396,16 @@ def _build_arguments(job: Fit, schedule: Schedule) -> Any:
     checkpointing = next(name for name in names if name in fields)
     is_evaluated = bool(job.held_out) and training.eval_strategy != "no"
     eval_steps = training.eval_steps if training.eval_strategy == "steps" else schedule.steps_per_epoch
-    same = (
-        *("learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed"),
-        *("per_device_train_batch_size", "gradient_accumulation_steps"),
-    )
+    same = ("learning_rate", "lr_scheduler_type", "warmup_steps", "weight_decay", "max_grad_norm", "seed")
+    share = PassPlan.of(training, join_processes(training).num_processes).share
     values: dict[str, Any] = {
         **{name: getattr(training, name) for name in same},
-        "per_device_eval_batch_size": training.per_device_train_batch_size,
-        checkpointing: training.gradient_checkpointing,
+        # A batch is a step: it is split in passes later.
+        "per_device_train_batch_size": share,
+        "gradient_accumulation_steps": 1,
+        # The loss is a mean over batches, which must not depend on the passes.
+        "per_device_eval_batch_size": min(share, get_default_pass(training)),
+        checkpointing: training.gradient_checkpointing is True,
         "output_dir": str(job.folder),
         # All epochs lie one after the other in the schedule, so the loop sees one, in order.
         "num_train_epochs": 1,

@@ -40,6 +40,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 #: Fields of `training` that do not change a run's result, so that a resumed run may have others.
 _ON_THE_SIDE = (
+    *("replies_per_pass", "gradient_checkpointing"),
     *("save_steps", "save_total_limit", "report_to", "run_name", "project", "log_level", "log_level_replica"),
     *("trackio_space_id", "trackio_bucket_id", "trackio_static_space_id", "dataloader_num_workers"),
 )
@@ -279,14 +280,14 @@ class PromptRecipe:
 class TrainingRecipe(_Section):
     """Training: the fields of the configuration of TRL's trainer, and rolellm's own.
 
-    An optimizer step covers per_device_train_batch_size x gradient_accumulation_steps x processes replies, however they
-    are laid out.
-
     Attributes:
         trainer: Learn replies (``sft``), preferences (``dpo``, ``kto``) or rewards (``grpo``), by TRL's trainer of that
             name; all other keys that are not listed here are those of its configuration.
         reward_funcs: With ``trainer: grpo``, dotted paths of reward functions.
         audit_rewards: With ``trainer: grpo``, refuse rewards that a canary beats (`rolellm check reward`).
+        replies_per_step: Replies in an optimizer step, over all processes (pairs with ``dpo``).
+        replies_per_pass: Replies in a forward pass of each process; by default, as many as fit. The result is the same.
+        gradient_checkpointing: Compute activations again instead of keeping them; by default, where memory is short.
         shared_prefix: Compute the system instruction and question that replies share only once; same gradients.
         attention: With ``shared_prefix``, FlexAttention, SDPA in blocks, or the first of them that works here.
         roles_per_step: With ``shared_prefix``, minimum groups of one role each in a step; more is closer to random.
@@ -309,15 +310,15 @@ class TrainingRecipe(_Section):
     warmup_steps: float = Field(default=0.03, ge=0)
     weight_decay: float = Field(default=0.0, ge=0)
     max_grad_norm: Positive = 1.0
-    per_device_train_batch_size: Count = 8
-    gradient_accumulation_steps: Count = 1
+    replies_per_step: Count = 8
+    replies_per_pass: Count | Literal["auto"] = "auto"
+    gradient_checkpointing: bool | Literal["auto"] = "auto"
     shared_prefix: bool = True
     attention: Literal["auto", "flex", "blocks"] = "auto"
     roles_per_step: Count = 4
     max_length: int = Field(default=1024, gt=1)
     truncate_replies: bool = False
     group_by_length: bool = True
-    gradient_checkpointing: bool = False
     bf16: bool | None = None
     use_cpu: bool = False
     threads: Count | None = None
@@ -336,11 +337,6 @@ class TrainingRecipe(_Section):
         if value not in ("linear", "cosine", "constant"):
             cls.check({"lr_scheduler_type": value}, {})
         return value
-
-    @property
-    def replies_per_step(self) -> int:
-        """Replies in an optimizer step of each process."""
-        return self.per_device_train_batch_size * self.gradient_accumulation_steps
 
     @property
     def on_cpu(self) -> bool:

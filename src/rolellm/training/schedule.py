@@ -21,6 +21,8 @@ Index = npt.NDArray[np.int64]
 EMPTY = -1
 # Batches in a pool: enough to find like lengths, few enough that what a batch holds stays near to chance (our choice).
 _POOL = 20
+# Replies of similar length that are neighbors, at most (our choice).
+_ROWS = 8
 # TRL's default.
 _GENERATIONS = 8
 
@@ -58,7 +60,7 @@ class Schedule:
         return np.concatenate([[0], np.cumsum(tokens)])[:: self.step_size]
 
 
-def schedule_replies(examples: Sequence[Example], training: TrainingRecipe, processes: int = 1) -> Schedule:
+def schedule_replies(examples: Sequence[Example], training: TrainingRecipe) -> Schedule:
     """Settle the order of a run.
 
     With shared prefixes, replies of one role are neighbors: a role's prompts are shuffled and cut into groups of a
@@ -69,9 +71,8 @@ def schedule_replies(examples: Sequence[Example], training: TrainingRecipe, proc
     Args:
         examples: What is trained on.
         training: How.
-        processes: Processes that train together.
     """
-    size = training.replies_per_step * processes
+    size = training.replies_per_step
     batches = math.ceil(len(examples) / size)
     repeats = 1
     if training.trainer == "grpo":
@@ -130,7 +131,9 @@ def _order_by_length(examples: Sequence[Example], training: TrainingRecipe, epoc
     if not training.group_by_length:
         return np.random.default_rng([training.seed, epoch]).permutation(len(examples))
     lengths = [example.length for example in examples]
-    order = group_by_length(lengths, training.per_device_train_batch_size, training.seed, epoch)
+    # A part of a step, whatever the passes of a process are: the order goes by what a step covers alone.
+    batch_size = math.gcd(training.replies_per_step, _ROWS)
+    order = group_by_length(lengths, batch_size, training.seed, epoch)
     return np.asarray(order, np.int64)
 
 

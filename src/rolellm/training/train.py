@@ -47,9 +47,6 @@ if TYPE_CHECKING:
 
     from rolellm.training.fit import Fitted
 
-# Rows in a forward pass where they share no prefixes, at most (our choice).
-_ROWS = 8
-
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
@@ -220,7 +217,7 @@ def _encode_replies(
 
 
 def _settle_sharing(recipe: Recipe, config: Any, prepared: Prepared) -> TrainingRecipe:
-    """Settle how to train: where packs are not exact for the base, the same steps in passes of a few whole rows.
+    """Settle how to train: where packs are not exact for the base, the same steps row by row.
 
     Warns:
         RoleLLMWarning: When prefixes should be shared, and that is not known to be exact for the base.
@@ -236,18 +233,12 @@ def _settle_sharing(recipe: Recipe, config: Any, prepared: Prepared) -> Training
     reason = explain_not_shared(config, longest)
     if not reason:
         return training
-    step = training.replies_per_step
-    rows = min(_ROWS, training.per_device_train_batch_size)
-    while step % rows:
-        rows -= 1
     warnings.warn(
-        f"replies are trained row by row, without shared prefixes, {rows} in a forward pass: the base is {reason}",
+        f"replies are trained row by row, without shared prefixes: the base is {reason}",
         RoleLLMWarning,
         stacklevel=3,
     )
-    return replace(
-        training, shared_prefix=False, per_device_train_batch_size=rows, gradient_accumulation_steps=step // rows
-    )
+    return replace(training, shared_prefix=False)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -477,7 +468,9 @@ def _train_in_folder(
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
         result = _sum_up(prepared, fitted, run, base, began)
         if is_first:
-            write_json(run / MANIFEST, _make_manifest(recipe, prepared, result, processes.num_processes))
+            manifest = _make_manifest(recipe, prepared, result, processes.num_processes)
+            manifest["passes"] = fitted.trainer.plan.to_dict()
+            write_json(run / MANIFEST, manifest)
         processes.wait_for_everyone()
     return result
 

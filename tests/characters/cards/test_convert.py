@@ -143,12 +143,10 @@ def test_a_name_that_is_none_needs_another(name: str | None) -> None:
 @pytest.mark.parametrize(
     ("text", "turns"),
     [
-        pytest.param("{{user}}: a\n{{char}}: b", [("User", "a"), ("Fox", "b")], id="no START"),
         pytest.param(
             "<START>\n{{char}}: one\n\n  two\nAlice: three", [("Fox", "one\n\n  two\nAlice: three")], id="a third"
         ),
         pytest.param("<START>\nFOX: b\n用户: a", [("Fox", "b\n用户: a")], id="case; a label of the other language"),
-        pytest.param("<START>\nYou: a\nFox: b", [("User", "a"), ("Fox", "b")], id="You, as Pygmalion has it"),
     ],
 )
 def test_example_talk(text: str, turns: list[tuple[str, str]]) -> None:

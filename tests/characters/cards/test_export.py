@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.characters.cards.card import Card, format_card, parse_card
+from rolellm.characters.cards.card import format_card, parse_card
 from rolellm.characters.cards.convert import EXAMPLES, export_character, read_as_character
 from rolellm.core.errors import CardError
 from rolellm.core.records import Lore, Profile, Turn
@@ -55,12 +55,6 @@ def test_a_number_that_json_readers_refuse_is_not_written() -> None:
     card, character = read_card(b'{"name": "Ada", "description": "A.", "x": 1e999}', language="en")
     with pytest.raises(CardError, match="too large to be written"):
         format_card(export_character(character, card).value)
-
-
-def export_again(character: Profile, card: Card) -> tuple[Profile, tuple[str, ...]]:
-    exported = export_character(character, card)
-    again = read_as_character(parse_card(format_card(exported.value).encode()), language="en").character
-    return again, exported.changed
 
 
 lore_items = st.builds(
@@ -134,7 +128,6 @@ def test_a_name_that_was_cleaned_or_given_is_no_change(name: str) -> None:
             ),
             id="all",
         ),
-        pytest.param(Profile("Ada", "en", background="She keeps."), id="background only"),
     ],
 )
 def test_a_character_without_a_card_gets_a_whole_one(character: Profile) -> None:

@@ -15,7 +15,6 @@ LIST = "BREAD\nMILK\nEGGS\n\nBUTTER\nTEA\n"
 @pytest.mark.parametrize(
     ("text", "format"),
     [
-        pytest.param("JOHN:\nHi.\n\nMARY:\nHo.\n\nJOHN:\nHum.\n", "play", id="names alone"),
         pytest.param("JOHN: Hi.\nMARY: Ho.\nJOHN: Hum.\n", "transcript", id="no acts"),
         pytest.param("INT. ROOM - DAY\n\nJOHN\nHi.\n\nMARY\nHo.\n\nJOHN\nHum.\n", "screenplay", id="fountain"),
         pytest.param(NOVEL, "novel", id="novel"),

@@ -39,16 +39,6 @@ def test_every_turn_of_a_layout_is_read_and_knows_its_place(name: str) -> None:
         assert printed == content or (parsed.format == "table" and all(letter in letters for letter in content))
 
 
-def test_several_books_in_one_file() -> None:
-    mark = "*** {} OF THE PROJECT GUTENBERG EBOOK A ***\n"
-    book = "x\n" + mark.format("START") + "{0}\n" + mark.format("END") + "free\n"
-    assert make_source(book.format("A") + book.format("B")).text == "A\nB\n"
-    # The first lost its START line, the last its END line.
-    long = "A: Hm.\n" * 10_000
-    assert make_source(long + book.format("B")).text == long + "x\nB\n"
-    assert make_source(book.format("A") + mark.format("START") + "C\n").text == "A\nC\n"
-
-
 def test_json_lines_and_columns(tmp_path: Path) -> None:
     file = tmp_path / "lines.jsonl"
     rows = [
@@ -83,13 +73,6 @@ def test_data_at_the_heads_of_chapters_does_not_speak() -> None:
     text = "".join(CHAPTER.format(number) for number in range(1, 7))
     found, scores = detect_format(text, ReaderHints("zh"))
     assert (found, scores["transcript"]) == ("novel", 0)
-
-
-def test_what_is_half_a_format_is_refused_with_its_scores() -> None:
-    text = "JOHN: Hi.\nMARY: Ho.\nJOHN: Hum.\n\n" + "The rain fell on the roofs of the town.\n" * 200
-    with pytest.raises(ScriptError, match=r"transcript 0\.17.*--format"):
-        parse_script(make_source(text), "John")
-    assert parse_script(make_source(text), "John", format="transcript").own == {"JOHN": 2}
 
 
 LONG_GERMAN = "".join(

@@ -9,9 +9,7 @@ from rolellm.characters.scripts.names import is_name, normalize_name, strip_exte
     ("one", "two", "same"),
     [
         pytest.param("Dr. Frank-N-Furter", "DR FRANK N  FURTER", True, id="punctuation and spaces"),
-        pytest.param("O'Brien", "O’BRIEN", True, id="apostrophes"),
         pytest.param("哈利·波特", "哈利 波特", True, id="a dot between Chinese names"),
-        pytest.param("Young MARCIUS", "MARCIUS", False, id="young"),
         pytest.param("Ann E", "Anne", False, id="where words part"),
         pytest.param("???", "!!!", False, id="no letters"),
     ],
@@ -25,7 +23,6 @@ def test_two_spellings_are_one_name_or_two(one: str, two: str, same: bool) -> No
     [
         ("JOHN (O.S.) (CONT'D)", "JOHN"),
         ("JOHN (CONT’D) ^", "JOHN"),
-        ("JOHN - CONTINUED", "JOHN"),
         ("**Jo**", "Jo"),
         ("悟空（画外音）", "悟空"),
         ("(V.O.)", "(V.O.)"),

@@ -29,15 +29,6 @@ Fox: Hum.
 """
 
 
-def test_whole_names_and_no_parts_of_them() -> None:
-    parsed = parse_script(make_source(SCRIPT), "King")
-    assert parsed.own == {"KING": 2}
-    assert [turn.content for turn in parsed.turns if turn.speaker == "King"] == ["Who goes there?", "Good."]
-    assert parsed.others == {"FOX": 2, "KINGSLEY": 1, "YOUNG KING": 1, "Mr. Fox": 1}
-    assert (parsed.format, parsed.language, parsed.encoding) == ("transcript", "en", "utf-8")
-    assert {turn.scene for turn in parsed.turns} == {0, 1}
-
-
 def test_aliases_put_speeches_under_the_roles_name() -> None:
     parsed = parse_script(make_source(SCRIPT), "Reynard", ["fox", "MR FOX", "Renart"])
     assert parsed.own == {"FOX": 2, "Mr. Fox": 1, "Reynard": 0, "Renart": 0}

@@ -27,17 +27,6 @@ def rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def test_one_object_a_turn(tmp_path: Path) -> None:
-    path = tmp_path / "turns.jsonl"
-    assert write_turns(path, TURNS, "Fox", speakers={3: "MR. FOX", 5: "FOX"}) == 6
-    written = rows(path)
-    assert written[3] == {
-        "role": "Fox", "speaker": "MR. FOX", "content": "No.", "kind": "speech", "scene": 0, "start": 25, "end": 28
-    }  # fmt: skip
-    assert written[1]["speaker"] == "Crow"
-    assert tuple(read_turns(path)) == TURNS
-
-
 def test_the_releases_layout(tmp_path: Path, write_release: Any) -> None:
     path = tmp_path / "turns.jsonl"
     assert write_turns(path, TURNS, "Fox", layout="release") == 6

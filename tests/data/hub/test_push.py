@@ -150,7 +150,6 @@ def test_a_token_that_the_hub_echoes_is_not_shown(us: Publisher, monkeypatch: py
     ("name", "content", "words"),
     [
         pytest.param("README.md", b"---\na: [1\n---\n", "cannot be read", id="bad-yaml"),
-        pytest.param("README.md", b"\xff\xfe", "cannot be read", id="not-utf-8"),
         pytest.param("README.md", f"{BEGIN}\nhm".encode(), "restore the pair", id="begin-alone"),
         pytest.param(".rolellm.json", b"[]", "not what rolellm wrote", id="another-record"),
     ],

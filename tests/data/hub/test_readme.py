@@ -22,14 +22,6 @@ def merge(tmp_path: Path) -> Any:
     return merge
 
 
-def test_a_first_card_and_the_same_again(merge: Any) -> None:
-    merged = merge(OURS, None)
-    assert merged == (
-        f"---\nlicense: mit\ntags:\n- role-playing\n- lora\n---\n\n{BEGIN}\n\n# Model\n\nText.\n\n{END}\n"
-    )
-    assert merge(OURS, merged) == merged
-
-
 def test_a_card_in_its_place_is_replaced_and_the_rest_stays(merge: Any) -> None:
     theirs = merge(OURS, None).replace(BEGIN, f"Before.\n\n{BEGIN}").replace("- lora", "- lora\n- mine")
     card = RepoCard(merge(NEWER, f"{theirs}\nAfter.\n"))
@@ -43,9 +35,7 @@ def test_a_card_in_its_place_is_replaced_and_the_rest_stays(merge: Any) -> None:
     [
         pytest.param("# Hand-written\n\nYes.\n", "# Hand-written\n\nYes.", id="no-front-matter"),
         pytest.param("---\npipeline_tag: x\n---\n# Hand-written\n", "# Hand-written", id="front-matter"),
-        pytest.param("---\nlicense: mit\n---\n", "", id="nothing-but-front-matter"),
         pytest.param("Text\n\n---\n\nmore\n\n---\n", "Text\n\n---\n\nmore\n\n---", id="rules-are-no-front-matter"),
-        pytest.param("", "", id="empty"),
     ],
 )
 def test_a_readme_without_our_card_is_kept_whole(merge: Any, theirs: str, text: str) -> None:

@@ -63,12 +63,6 @@ def test_a_files_name_and_a_licence_stay_text_in_the_card(write_release, tmp_pat
     assert "\u202e" not in body and "# Mine <b>" not in body.splitlines()
 
 
-def test_building_twice_gives_the_same_bytes(sample_build, tmp_path):
-    build(tmp_path, ["sample"])
-    again = {file.name: file.read_bytes() for file in (tmp_path / "sample").iterdir()}
-    assert again == {file.name: file.read_bytes() for file in (sample_build / "sample").iterdir()}
-
-
 def test_many_rows_are_sharded_and_num_proc_reads_them(write_release, tmp_path, monkeypatch):
     monkeypatch.setattr("rolellm.data.rolebench.build.ROWS_PER_FILE", 10)
     rows = [{"role": "Fox", "question": f"Number {n}?", "generated": ["Yes."]} for n in range(35)]

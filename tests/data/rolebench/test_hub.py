@@ -54,12 +54,3 @@ def test_a_hub_that_is_down_names_all_places(write_release, release_hub, load):
     message = shown.stderr.strip().splitlines()[-1]
     for word in ("ReleaseNotFoundError", "Hub", "data_dir", "ROLEBENCH_DIR", "sample"):
         assert word in message
-
-
-@pytest.mark.slow
-def test_pinned_revision_is_asked_for(write_release, release_hub, load):
-    hub = release_hub(write_release())
-    asked, info = [], hub.info
-    hub.info = lambda **request: (asked.append(request["revision"]), info(**request))[1]
-    load(hub)
-    assert "a57ed54f" in asked

@@ -110,23 +110,6 @@ print(data._fingerprint, rolellm.data.rolebench.dataset_fingerprint("instruction
 """
 
 
-@pytest.mark.parametrize(
-    "fill",
-    [
-        pytest.param(0, id="empty-directory"),
-        pytest.param(3000, id="huge-directory"),
-    ],
-)
-def test_any_current_directory(fill, write_release, tmp_path, monkeypatch):
-    release = write_release()
-    here = tmp_path / "here"
-    here.mkdir()
-    for number in range(fill):
-        (here / f"{number}.json").write_text("not json")
-    monkeypatch.chdir(here)
-    assert load_dataset("rolebench", data_dir=str(release), split="test").num_rows == 3
-
-
 # `datasets` 4.7 leaves a file open.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_folder_of_that_name_does_not_get_in_the_way(write_release, tmp_path, monkeypatch):
@@ -135,11 +118,6 @@ def test_a_folder_of_that_name_does_not_get_in_the_way(write_release, tmp_path, 
     monkeypatch.chdir(tmp_path)
     assert load_dataset("rolebench", data_dir=str(write_release()), split="test").num_rows == 3
     assert load_dataset("./rolebench", split="train").column_names == ["a"]
-
-
-def test_config_and_split_names():
-    assert get_dataset_config_names("rolebench") == list(CONFIGS)
-    assert get_dataset_split_names("rolebench", "sample") == ["train", "test"]
 
 
 def test_a_builder_has_the_name_where_datasets_was_imported_first(monkeypatch):
@@ -197,14 +175,6 @@ def test_strict_holds_instructions_out(write_release):
     assert set(data["test"]["id"]) < set(plain["test"]["id"])
 
 
-def test_repeated_rows_get_ids_of_their_own(write_release):
-    path = "rolebench-eng/instruction-generalization/general/test.jsonl"
-    row = {"role": "Fox", "question": "Again?", "generated": ["Again."]}
-    data = load_dataset("rolebench", data_dir=str(write_release(**{path: [row, row]})), split="test")
-    first, second = data["id"][:2]
-    assert second == f"{first}-2"
-
-
 @pytest.mark.realdata
 @pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.source.MissingFilesWarning")
 @pytest.mark.parametrize(
@@ -253,3 +223,8 @@ def test_any_text_is_kept_as_released(rows, write_release, tmp_path_factory):
     read = list(iter_rows(release, get_config("instruction-generalization-eng"), "test"))[: len(released)]
     assert [(row["role"], row["question"], row["references"]) for row in read] == rows
     assert len({row["id"] for row in read}) == len(read)
+
+
+def test_config_and_split_names():
+    assert get_dataset_config_names("rolebench") == list(CONFIGS)
+    assert get_dataset_split_names("rolebench", "sample") == ["train", "test"]

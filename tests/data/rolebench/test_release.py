@@ -14,12 +14,8 @@ GOOD = {"role": "Fox", "question": "Name a tree.", "generated": ["An oak."]}
 LINE = json.dumps(GOOD)
 
 DAMAGE = [
-    pytest.param(f'{LINE}\n{{"role": "Fo', 2, "cut off", id="truncated-mid-line"),
     pytest.param(f"{LINE}\nnot json\n{LINE}\n", 2, "not valid JSON", id="broken-json"),
     pytest.param(f'{LINE}\n{{"question": "q", "generated": ["a"]}}\n', 2, "at role: Field required", id="no-role"),
-    pytest.param(
-        f'{LINE}\n{{"role": "Fox", "question": "q", "generated": []}}\n', 2, r"found \[\]", id="generated-empty"
-    ),
     pytest.param(
         f'{LINE}\n{{"role": "Fox", "question": "q", "generated": ["a", "b"], "type": ["script_based"]}}\n',
         2,
@@ -45,18 +41,6 @@ def test_damage_names_file_line_and_expectation_or_the_row_is_set_aside(content,
     assert "q" not in data["question"][:]
 
 
-@pytest.mark.parametrize(
-    "content",
-    [
-        pytest.param(LINE.encode() + b"\r\n" + LINE.encode() + b"\r\n", id="crlf"),
-        pytest.param(LINE.encode() + b"\n\n\n", id="blank-lines"),
-    ],
-)
-def test_harmless_variants_are_read(content, write_release):
-    data = load_dataset("rolebench", data_dir=str(write_release(**{TEST: content})), split="test")
-    assert data["question"][0] == "Name a tree."
-
-
 SURROGATES = (
     '{"instruction": "Dig\\ud800.", "target": "a", "role": "Fox", "question": "Q\\ud800", "generated": ["a"]}\n'
 )
@@ -67,7 +51,6 @@ DESCRIPTIONS = "profiles-eng/desc.json"
 @pytest.mark.parametrize(
     ("path", "content", "words"),
     [
-        pytest.param(DESCRIPTIONS, '["a"]', "expected a JSON object, found list", id="list"),
         pytest.param(DESCRIPTIONS, '{"Fox": "\\ud800"}', "half a surrogate", id="half-a-surrogate"),
         pytest.param(TEST, "", "the file is empty", id="empty"),
         pytest.param(TEST.replace("test", "rolegpt_baseline"), SURROGATES, "half a", id="baseline"),
@@ -78,13 +61,6 @@ def test_any_file_that_is_not_as_published_is_named(path, content, words, write_
     with pytest.raises(DataError, match=words) as caught:
         load_dataset("rolebench", "instructions" if path.startswith("instr") else None, data_dir=str(folder))
     assert caught.value.path == folder / path
-
-
-def test_names_that_differ_in_punctuation_still_find_their_description(write_release):
-    rows = [{"role": "Dr Frank N Furter", "question": "Who?", "generated": ["Me."]}]
-    described = json.dumps({"Dr. Frank-N-Furter": "You are a doctor."})
-    folder = write_release(**{TEST: rows, "profiles-eng/desc.json": described})
-    assert load_dataset("rolebench", data_dir=str(folder), split="test")[0]["role_description"] == "You are a doctor."
 
 
 @pytest.mark.parametrize(

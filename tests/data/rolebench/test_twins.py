@@ -23,11 +23,8 @@ EN = Names("en", {"Robin Hood": "Martin Pell", "Robin": "Martin", "Hood": "Pell"
         ("Robin Hood and Marian's dog", "Martin Pell and Lilian's dog"),
         ("ROBIN HOOD! robin hood?", "MARTIN PELL! martin pell?"),
         ("the Hoods’ #RobinHood, robin_hood", "the Pells’ #MartinPell, martin_pell"),
-        ("Robin\nHood", "Martin Pell"),
-        ("#RobinsBooks, @AskRobin9", "#MartinsBooks, @AskMartin9"),
         ("HAL and HAL's halls", "MEL and MEL's halls"),
         ("a robin under a hood in Robinson's neighborhood", "a robin under a hood in Robinson's neighborhood"),
-        ("  nobody\n here ", "  nobody\n here "),
     ],
 )
 def test_english_names_in_all_their_forms(text, twin):

@@ -1,10 +1,7 @@
 """The sample's characters, with what the release has of them apart: description and catchphrases."""
 
-import json
 import re
 from collections.abc import Callable
-from importlib import resources
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,8 +10,6 @@ from rolellm.core.records import Profile
 from rolellm.data.rolebench.release import load_profiles
 from rolellm.making.instruct.candidates import Candidate, parse_candidate
 from rolellm.making.instruct.segments import Segment
-
-SAMPLE = Path(str(resources.files("rolellm.data.rolebench"))) / "sample"
 
 
 @pytest.fixture(scope="session")
@@ -27,16 +22,6 @@ def characters() -> dict[str, Profile]:
         found[profile.role] = Profile(
             profile.role, profile.language, profile.turns, description=description, catchphrases=phrases
         )
-    return found
-
-
-@pytest.fixture(scope="session")
-def script_pairs() -> dict[str, list[dict[str, Any]]]:
-    """The sample's own script-based questions with answers, by role: written by hand, and right."""
-    found = {}
-    for path in sorted(SAMPLE.glob("instructions-*/role-specific-*.jsonl")):
-        lines = [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-        found[path.stem.removeprefix("role-specific-")] = [line for line in lines if line["type"] == "script_based"]
     return found
 
 

@@ -10,12 +10,11 @@ from rolellm.llm.json_reply import make_strict
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage
 from rolellm.making.instruct.candidates import (
     build_pairs_schema,
+    load_examples,
     parse_candidate,
-    parse_level,
     parse_pairs,
     parse_rating,
 )
-from rolellm.making.instruct.prompts import load_examples
 from rolellm.making.instruct.segments import Segment
 
 ORIGIN = Segment("script/0003", "script", "Ada: No.", 3), {"visit": 2, "place": 4}
@@ -30,21 +29,6 @@ REQUEST = Request(())
 
 def read(text: str) -> list[Any]:
     return parse_pairs(REQUEST, Reply(text, "stop", Usage(), "m", "e", {}))
-
-
-@pytest.mark.parametrize(
-    ("said", "level"),
-    [
-        pytest.param("Full", "high", id="full, as in the sample"),
-        pytest.param("incomplete", "low", id="incomplete is not complete"),
-        pytest.param("unlikely", "low", id="unlikely is not likely"),
-        pytest.param("not high", "low", id="denied"),
-        pytest.param("不完整", "low", id="Chinese, denied"),
-        pytest.param("blue", None, id="no level"),
-    ],
-)
-def test_levels(said: str, level: str | None) -> None:
-    assert parse_level(said) == level
 
 
 @pytest.mark.parametrize(
@@ -64,10 +48,9 @@ def test_ratings(value: Any, level: str | None, reason: str) -> None:
     [
         pytest.param(json.dumps({"pairs": [PAIR]}), id="as asked"),
         pytest.param(json.dumps([PAIR]), id="bare list"),
-        pytest.param(json.dumps({"questions": [PAIR]}), id="another key"),
         pytest.param(json.dumps(PAIR), id="one pair"),
+        pytest.param(json.dumps({"questions": [PAIR]}), id="another key"),
         pytest.param("Here you are:\n```json\n" + json.dumps({"pairs": [PAIR]}) + "\n```\nMore?", id="fenced"),
-        pytest.param(json.dumps({"pairs": [PAIR, PAIR]})[:-30], id="cut off within the second"),
         pytest.param('<think>{"pairs": []}</think>' + json.dumps({"pairs": [PAIR]}), id="after thoughts"),
     ],
 )
@@ -97,18 +80,12 @@ def test_confidence_opens_with_completeness_as_the_releases_does() -> None:
 @pytest.mark.parametrize(
     ("item", "problem"),
     [
-        pytest.param("Who?", "no text `question` (found: nothing)", id="text"),
         pytest.param({"answer": "I."}, "no text `question` (found: answer)", id="no question"),
         pytest.param({**PAIR, "answer": ["I."]}, "no text `answer`", id="list as answer"),
     ],
 )
 def test_an_item_that_is_no_pair_says_why(item: Any, problem: str) -> None:
     assert str(parse_candidate(item, *ORIGIN).problem).startswith(problem)
-
-
-def test_half_a_surrogate_pair_is_replaced() -> None:
-    found = parse_candidate({**PAIR, "question": "Ada \ud83d?", "answer": "\ud83d\ude00 yes"}, *ORIGIN)
-    assert (found.question, found.answer) == ("Ada \ufffd?", "😀 yes")
 
 
 @given(

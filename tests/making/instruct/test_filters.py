@@ -28,9 +28,7 @@ def only(*candidates: Candidate, **settings: object) -> list[Verdict]:
     ("question", "answer", "language", "reason"),
     [
         pytest.param("Ada, why?", "word " * 201, "en", "the answer has 201 words, more than 200", id="long answer"),
-        pytest.param("why " * 61, "So.", "en", "the question has 61 words, more than 60", id="long question"),
         pytest.param("Ada\u202e, why?", "So.", "en", "the question has control characters in it", id="bidi"),
-        pytest.param("Ada, why?", "…!", "en", "the answer has no words", id="no words"),
         pytest.param("Ada, why?", "ada,  WHY?", "en", "the answer repeats the question", id="echo"),
         pytest.param("鲁智深，何故？", "Because of the donkey.", "zh", "the answer is not in Chinese", id="English"),
         pytest.param(
@@ -41,38 +39,22 @@ def only(*candidates: Candidate, **settings: object) -> list[Verdict]:
             id="in-circles",
         ),
         pytest.param(
-            "阿达，为什么？",
-            "因为风大，我是阿达，我是阿达。",
-            "zh",
-            'the answer says "我是阿达" twice',
-            id="in-circles-zh",
-        ),
-        pytest.param(
             "Ada, why?", "Because of 鲁智深, the monk of the far inn by the river!", "en", None, id="a foreign name"
         ),
-        pytest.param("Ada, are you well?", "Very well! 👩‍🚀", "en", None, id="joined emoji"),
     ],
 )
 def test_form(question: str, answer: str, language: Language, reason: str | None) -> None:
     assert find_form_problem(question, answer, language) == reason
 
 
-def test_a_question_that_speaks_of_a_script_is_dropped(make_candidate: Make) -> None:
-    asked = [make_candidate(text, "往北走了。") for text in ("在剧本中，你往哪里走了？", "你往哪里走了？")]
-    assert [verdict.by for verdict in filter_candidates(asked, MONK, FilterSettings())] == ["form", None]
-
-
 @pytest.mark.parametrize(
     ("answer", "character", "reason"),
     [
         pytest.param("As an AI language model, I keep no lamps.", ADA, "says that it is an AI", id="AI"),
-        pytest.param("I'm afraid I cannot answer that question.", ADA, "refuses to answer", id="refusal"),
         pytest.param("I lit the lamp and then I went down to", ADA, "is not complete", id="cut-off"),
         pytest.param("Ada had a deep love of lamps.", ADA, "told about the role", id="third person"),
         pytest.param("Ada, they say, but call me Fenn.", ADA, None, id="its own name"),
-        pytest.param("我是一个语言模型。", MONK, "says that it is an AI", id="AI-zh"),
         pytest.param("As an AI, I run this ship.", replace(ADA, description="You are a computer."), None, id="machine"),
-        pytest.param("I'm sorry, I can't do that.", ADA, None, id="own-catchphrase"),
         pytest.param(OURS, ADA, "rhythm and manner", id="our-words"),
     ],
 )
@@ -149,3 +131,8 @@ def test_nearly_the_same_answer_is_kept_once_unless_it_is_short(make_candidate: 
     found = only(*long, *short, other)
     assert [item.by for item in found] == [None, "duplicate", None, None, None]
     assert f"the same answer as {long[0].id}" in str(found[1].reason)
+
+
+def test_a_question_that_speaks_of_a_script_is_dropped(make_candidate: Make) -> None:
+    asked = [make_candidate(text, "往北走了。") for text in ("在剧本中，你往哪里走了？", "你往哪里走了？")]
+    assert [verdict.by for verdict in filter_candidates(asked, MONK, FilterSettings())] == ["form", None]

@@ -6,19 +6,18 @@ import pytest
 from rolellm.core.records import Profile
 from rolellm.llm.model import Request, Sampling
 from rolellm.making.content_words import measure_overlap
-from rolellm.making.instruct.filters import find_form_problem
-from rolellm.making.instruct.prompts import (
+from rolellm.making.instruct.candidates import (
     Task,
     build_request,
     list_focuses,
     load_examples,
 )
+from rolellm.making.instruct.filters import find_form_problem
 from rolellm.making.instruct.segments import Segment
 from rolellm.making.settings import LEAST_FOUND
 
 ADA = Profile("Ada", "en", description="You count.", catchphrases=("One!",))
 SCRIPT = Segment("script/0001", "script", "Brom: Halt.\nAda: No.", 6)
-PROFILE = Segment("profile", "profile", 'You count. Your catchphrase is: "One!"', 6)
 
 
 def ask(task: Task, character: Profile = ADA) -> Request:

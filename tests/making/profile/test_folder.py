@@ -34,13 +34,6 @@ def change(folder: Path, **values: Any) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **values}), encoding="utf-8")
 
 
-def test_the_folder_holds_it_all(tmp_path: Path, keeper: Profile) -> None:
-    built = run(keeper, tmp_path / "ada", scripted())
-    assert read_character(tmp_path / "ada") == built.result
-    manifest = json.loads((tmp_path / "ada" / "build" / "manifest.json").read_text(encoding="utf-8"))
-    assert manifest == built.manifest
-
-
 def test_what_has_a_defect_is_noted(tmp_path: Path, keeper: Profile) -> None:
     built = run(keeper, tmp_path, scripted(second=f"## Ada\n\n{SECOND.replace('. ', '; ')[:-1]}; I know it."))
     assert built.summary["notes"] == [f"description, kept with a defect: {NOT_SECOND}"]

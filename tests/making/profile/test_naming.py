@@ -8,16 +8,12 @@ from rolellm.making.profile.portrait import collect_names, find_role_name
     ("language", "role", "aliases", "text", "expected"),
     [
         pytest.param("en", "Coriolanus", ("Caius Marcius",), "proud Marcius came", "Marcius", id="part of an alias"),
-        pytest.param("en", "Dr. Frank-N-Furter", (), "a Dr Frank N Furter", "Frank", id="other punctuation"),
-        pytest.param("en", "The Dude", (), "they call him the Dude", "Dude", id="article"),
         pytest.param("en", "Soldier", (), "a soldier among soldiers", None, id="common noun"),
         pytest.param("en", "Captain Ahab", (), "Old Ahab hunts", "Ahab", id="without the title"),
         pytest.param("en", "M", (), "the chief, called M, who", "M", id="one letter"),
-        pytest.param("en", "I", (), "Elizabeth I reigns", None, id="a pronoun"),
         pytest.param(
             "en", "Marcius", ("Caius Marcius", "Caius"), "x Caius Marcius y", "Caius Marcius", id="longest first"
         ),
-        pytest.param("zh", "孙悟空", ("悟空", "大圣"), "齐天大圣大闹天宫", "大圣", id="zh: alias"),
         pytest.param("zh", "白", (), "白天的白马", None, id="zh: one character"),
         pytest.param("zh", "Sam", (), "他叫Sam的朋友", "Sam", id="zh: Latin name among Chinese"),
     ],

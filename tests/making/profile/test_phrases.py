@@ -1,14 +1,11 @@
 import math
-import random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolellm.core.records import Language, Profile, Turn
-from rolellm.making.profile.phrases import OFFERED, Phrase, find_repeated_phrases
-
-NOUNS = ("river", "bread", "king", "road", "stone", "winter", "goose", "candle", "letter", "harbour", "sail")
+from rolellm.making.profile.build import OFFERED, Phrase, find_repeated_phrases
 
 
 def character(lines: list[tuple[str, str]], language: Language = "en", role: str = "Ann") -> Profile:
@@ -17,15 +14,6 @@ def character(lines: list[tuple[str, str]], language: Language = "en", role: str
 
 def found(phrases: list[Phrase]) -> dict[str, tuple[int, int]]:
     return {phrase.text: (phrase.lines, phrase.others) for phrase in phrases}
-
-
-def chatter(count: int) -> list[tuple[str, str]]:
-    draw = random.Random(7)
-    words = [first + last for first in ("", "un", "re", "mill") for last in NOUNS]
-    return [
-        ("Bob" if number % 2 else "Ann", " ".join(draw.choices(words, k=6)).capitalize() + ".")
-        for number in range(count)
-    ]
 
 
 def test_the_score_is_the_formula_of_the_module() -> None:
@@ -39,7 +27,6 @@ def test_the_score_is_the_formula_of_the_module() -> None:
     assert (phrase.lines, phrase.others) == (2, 1)
 
 
-JAM = [("Ann", "Jam tomorrow! Jam tomorrow! Jam tomorrow!"), ("Bob", "Why?")]
 TIMBERS = [("Ann", "Shiver my old timbers!")] * 3 + [("Bob", "What now, sir?")] * 3
 APART = [("Ann", f"My old timbers, {word}.") for word in ("eh", "so", "oh", "hm", "aha")]
 COLD = [("Ann", f"I am {word}.") for word in ("cold", "old", "tall", "late")] + [("Bob", "Who asks for that?")]
@@ -51,12 +38,8 @@ SHIVERED = {"Shiver my old timbers!": (3, 0), "My old timbers": (8, 0)}
 @pytest.mark.parametrize(
     ("lines", "expected"),
     [
-        pytest.param(JAM, {}, id="a phrase is counted once a line"),
         pytest.param(TIMBERS, {"Shiver my old timbers!": (3, 0)}, id="parts go into the longer phrase"),
         pytest.param([*TIMBERS, *APART], SHIVERED, id="unless they live apart"),
-        pytest.param(
-            [("Ann", "Bring tea. Then go home.")] * 2, {"Bring tea": (2, 0), "Then go home": (2, 0)}, id="a sentence"
-        ),
         pytest.param(COLD, {}, id="function words are no phrase"),
         pytest.param(
             [*COLD, ("Ann", "I'll be here!"), ("Ann", "I'll be here! Always.")],
@@ -67,7 +50,6 @@ SHIVERED = {"Shiver my old timbers!": (3, 0), "My old timbers": (8, 0)}
         pytest.param(
             PLUMS, {"Sweet plums!": (3, 0), "Sour grapes!": (2, 0)}, id="who speaks alone is ranked by counts"
         ),
-        pytest.param([("Ann", "Quite right!"), ("Bob", "Quite right!")] * 4, {}, id="others say it as much"),
     ],
 )
 def test_phrases(lines: list[tuple[str, str]], expected: dict[str, tuple[int, int]]) -> None:

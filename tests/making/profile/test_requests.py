@@ -1,8 +1,7 @@
 import pytest
 
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage
-from rolellm.making.profile.build import accept_picks
-from rolellm.making.profile.phrases import Phrase
+from rolellm.making.profile.build import Phrase, accept_picks
 
 PHRASES = [Phrase("Count the steps!", 3, 0, 2.0), Phrase("{role} {most}", 2, 1, 1.0), Phrase("Nine.", 1, 0, 0.0)]
 
@@ -17,7 +16,6 @@ def picked(text: str, most: int = 2) -> tuple[str, ...]:
     [
         pytest.param('{"chosen": [3, 1]}', ("Nine.", "Count the steps!"), id="in its order"),
         pytest.param('{"chosen": []}', (), id="none"),
-        pytest.param('{"chosen": [1, 2, 3]}', ("Count the steps!", "{role} {most}"), id="more than asked for"),
         pytest.param('{"chosen": [4, 3, 0]}', ("Nine.",), id="some that are not on the list"),
     ],
 )

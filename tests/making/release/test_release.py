@@ -171,14 +171,6 @@ def test_publishing_it_needs_a_license(tmp_path: Path) -> None:
     assert not any("sample" in path or "strict" in path for path in sent)
 
 
-def test_the_folder_one_is_in_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    ann = gather(make(tmp_path / "Ann", "Ann"))
-    (tmp_path / "a" / "b").mkdir(parents=True)
-    monkeypatch.chdir(tmp_path / "a" / "b")
-    with pytest.raises(SettingsError, match="the current folder"):
-        write_release([ann], "..")
-
-
 @given(st.lists(st.text(min_size=1), min_size=2, unique_by=fold), st.floats(0.05, 0.95), st.integers(0, 5))
 def test_the_rule_depends_on_the_text_alone(questions: list[str], share: float, seed: int) -> None:
     rule = SplitRule(test_share=share, seed=seed)
@@ -214,7 +206,6 @@ def test_lost_files_are_named(tmp_path: Path, lost: str) -> None:
 @pytest.mark.parametrize(
     ("roles", "held_out", "words"),
     [
-        pytest.param([("Fox", "en"), ("Owl", "en"), ("孙悟空", "zh")], "孙悟空", "alone can be held out", id="Chinese"),
         pytest.param([("Fox", "en")], "Fox", "not all, of the English roles", id="the only one"),
         pytest.param([("Ann", "en"), ("李白", "zh")], "Zed", "cannot hold out Zed", id="unknown"),
     ],
@@ -225,9 +216,9 @@ def test_what_cannot_be_held_out(tmp_path: Path, roles: list[tuple[str, Language
         write_release(made, tmp_path / "out", SplitRule(held_out=(held_out,)))
 
 
-def test_names_too_long_for_a_file_are_told_apart_and_found_again(tmp_path: Path) -> None:
-    roles = ["阿" * 110 + letter for letter in "甲乙"]
-    folders = [make(tmp_path / str(place), role) for place, role in enumerate(roles)]
-    write_release([gather(folder) for folder in folders], tmp_path / "out")
-    assert [profile.role for profile in load_profiles(data_dir=tmp_path / "out")] == roles
-    assert len(load_rolebench("instruction-generalization-eng", "train", data_dir=tmp_path / "out")) > 0
+def test_the_folder_one_is_in_is_not_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ann = gather(make(tmp_path / "Ann", "Ann"))
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path / "a" / "b")
+    with pytest.raises(SettingsError, match="the current folder"):
+        write_release([ann], "..")

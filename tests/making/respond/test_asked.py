@@ -40,12 +40,6 @@ def test_rows_of_a_dataset_and_a_parquet_file(tmp_path: Path) -> None:
     assert read_instructions(data, FOX).asked == read_instructions(tmp_path / "d.parquet", FOX).asked == [expected]
 
 
-def test_an_answer_in_the_roles_voice_is_no_target(tmp_path: Path) -> None:
-    """As in the release's role-specific files, which do not name the role."""
-    line = '{"instruction": "Fox, who has the key?", "answer": "The parrot.", "type": "script_based"}'
-    assert read_instructions(write(tmp_path, line), FOX).asked[0].target is None
-
-
 def test_the_embedded_ones(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     english, chinese = (read_instructions("sample", Profile("Fox", language)).asked for language in ("en", "zh"))

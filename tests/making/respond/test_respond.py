@@ -11,7 +11,6 @@ import pytest
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Profile
 from rolellm.llm.model import Request
-from rolellm.llm.scripted import ScriptedModel
 from rolellm.making import respond as stage
 from rolellm.making.respond import Instruction, Instructions, ReplyRow
 from rolellm.making.settings import RespondSettings
@@ -47,11 +46,6 @@ def numbered(request: Request) -> str:
     return f"To {len(request.messages[-1].content)} I say {request.repeat}."
 
 
-def test_one_reply_is_the_baseline(respond: Respond) -> None:
-    (row,) = respond(numbered, ["Why?"], RespondSettings(replies=1, temperature=0)).result.rows
-    assert (row["generated"], row["rolegpt"]) == ([], "To 4 I say 0.")
-
-
 BAD = {
     0: "As an AI language model, I say nothing.",
     1: "I'm sorry, but I can't help with that.",
@@ -85,20 +79,6 @@ def test_what_breaks_a_rule_is_asked_again_and_counted(respond: Respond) -> None
     assert (line["rolegpt"], line["missing"]) == (None, 1)
     assert line["receipt"]["replies"][0]["refused"] == ["says that it is an AI"]
     assert line["receipt"]["replies"][5]["failed"] == "unacceptable"
-
-
-def test_a_reply_cut_off_at_its_limit_is_not_complete(respond: Respond) -> None:
-    model = ScriptedModel(numbered, rules_hash="1")
-    plain = model.call
-
-    async def cut(request: Request, attempt: int = 1) -> Any:
-        raw = dict(await plain(request, attempt))
-        return raw | {"finish": "length"} if request.repeat == 0 else raw
-
-    model.call = cut  # type: ignore[method-assign]
-    run = respond(model, ["Why?"], max_attempts=2)
-    assert run.summary["turned_down"]["complete"] == 2
-    assert run.result.rows[0]["missing"] == 1 and len(run.result.rows[0]["generated"]) == 4
 
 
 def test_the_row_as_written(respond: Respond) -> None:

@@ -31,12 +31,6 @@ def described(character: Profile) -> str:
     return load_system_template(character.language).fill(role=character.role, description=character.full_description)
 
 
-def test_zero_shot_is_the_system_instruction_and_the_question(character: Profile) -> None:
-    opening, question = messages(character, "zero-shot", lore=0)
-    assert opening == Message("system", described(character))
-    assert question == Message("user", QUESTION)
-
-
 def test_a_dialogue_alternates_and_ends_with_the_best_and_the_question(character: Profile) -> None:
     opening, *turns, question = messages(character, "few-shot-dialogue")
     assert opening.role == "system" and question == Message("user", QUESTION)

@@ -20,8 +20,7 @@ from rolellm.core.records import Language, Profile
 from rolellm.core.text import fold
 from rolellm.making.content_words import measure_overlap
 from rolellm.making.duplicates import find_repeats
-from rolellm.making.instruct.candidates import LEVELS, Candidate
-from rolellm.making.instruct.prompts import hash_prompts
+from rolellm.making.instruct.candidates import LEVELS, Candidate, hash_prompts
 from rolellm.making.profile.portrait import collect_names
 from rolellm.making.settings import FilterSettings, Level
 from rolellm.models.prompts.leaks import make_leak_check

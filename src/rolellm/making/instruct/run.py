@@ -24,16 +24,18 @@ from rolellm.core.typed_json import read_as
 from rolellm.data.rolebench.release import Text
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Failure, Request
-from rolellm.making.instruct.candidates import Candidate, parse_candidate, parse_pairs
-from rolellm.making.instruct.filters import FILTERS, Verdict, filter_candidates
-from rolellm.making.instruct.prompts import (
+from rolellm.making.instruct.candidates import (
+    Candidate,
     Lane,
     Task,
     build_request,
     collect_example_reasons,
     hash_prompts,
     list_focuses,
+    parse_candidate,
+    parse_pairs,
 )
+from rolellm.making.instruct.filters import FILTERS, Verdict, filter_candidates
 from rolellm.making.instruct.segments import Count, QuestionType, Segment, build_segments
 from rolellm.making.settings import AGNOSTIC_SHARE, InstructSettings
 from rolellm.runs import Plan, Records, Round, Step

@@ -1,0 +1,421 @@
+"""How a step's replies go through the model: a stock trainer that takes whole steps, in passes that fit into memory.
+
+A step's gradient is that of all its replies together, so what a pass holds changes nothing but rounding. A pass that
+runs out of memory is halved, and its step begins again.
+
+This module imports torch and transformers at its head; import it inside functions.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import math
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import torch
+from accelerate.utils.memory import clear_device_cache
+from transformers import Trainer
+
+from rolellm.core.errors import RecipeError
+from rolellm.core.text import format_count
+from rolellm.models.prefix_sharing import count_folded
+from rolellm.training.recipe import TrainingRecipe
+
+# Replies in a pass where none is tried, with shared prefixes and without (measured on a CPU: dev/performance.md).
+_REPLIES, _ROWS = 32, 8
+# Losses of TRL that compare the replies of a pass with each other.
+_WHOLE = frozenset({"bnpo", "bco_pair", "aot", "aot_unpaired"})
+# Those of GRPO that are sums over the tokens of a step.
+_SUMS = frozenset({"cispo", "dapo", "vespo"})
+
+
+@dataclass(slots=True)
+class PassPlan:
+    """How a process's share of a step goes through the model.
+
+    Attributes:
+        share: Replies in a step of each process.
+        replies_per_pass: Of these, in a forward pass.
+        gradient_checkpointing: Whether activations are computed again.
+        may_checkpoint: Whether checkpointing may still be turned on.
+    """
+
+    share: int
+    replies_per_pass: int
+    gradient_checkpointing: bool
+    may_checkpoint: bool = False
+
+    @classmethod
+    def of(cls, training: TrainingRecipe, processes: int, *, is_sharded: bool = False) -> PassPlan:
+        """The plan that a training begins with.
+
+        Raises:
+            RecipeError: When the processes cannot share a step evenly.
+        """
+        share, rest = divmod(training.replies_per_step, processes)
+        if rest:
+            raise RecipeError(
+                f"training.replies_per_step: {processes} processes cannot share {training.replies_per_step} evenly; "
+                f"make it a multiple of {processes}, or start another number of processes"
+            )
+        size = share
+        if training.replies_per_pass != "auto":
+            size = training.replies_per_pass
+        elif training.on_cpu or is_sharded:
+            size = get_default_pass(training)
+        if not splits_steps(training):
+            size = share
+        is_auto = training.gradient_checkpointing == "auto"
+        checkpoints = is_sharded if is_auto else bool(training.gradient_checkpointing)
+        return cls(share, min(size, share), checkpoints, is_auto and not checkpoints)
+
+    @property
+    def passes(self) -> int:
+        """Forward passes of each process in a step."""
+        return math.ceil(self.share / self.replies_per_pass)
+
+    def __str__(self) -> str:
+        passes = format_count(self.passes, "pass", "passes")
+        text = f"{self.replies_per_pass} replies a pass, {passes} a step"
+        if self.gradient_checkpointing:
+            text += ", with gradient checkpointing"
+        return text
+
+    def to_dict(self) -> dict[str, Any]:
+        """What the manifest keeps."""
+        kept = asdict(self)
+        return {key: kept[key] for key in ("replies_per_pass", "gradient_checkpointing")}
+
+    def shrink(self, training: TrainingRecipe) -> bool:
+        """Halve the pass, or compute activations again where it holds a single reply; false where nothing is left."""
+        if self.replies_per_pass > 1 and splits_steps(training):
+            self.replies_per_pass = math.ceil(self.replies_per_pass / 2)
+            return True
+        if self.may_checkpoint:
+            self.gradient_checkpointing = True
+            self.may_checkpoint = False
+            self.replies_per_pass = self.share
+            return True
+        return False
+
+
+def get_default_pass(training: TrainingRecipe) -> int:
+    """The replies of a pass where none is tried."""
+    return _REPLIES if training.shared_prefix else _ROWS
+
+
+def splits_steps(training: TrainingRecipe) -> bool:
+    """Tell whether the gradient of a step is the sum of those of its passes."""
+    if training.trainer == "kto" or training.extra.get("entropy_coef") or training.extra.get("use_adaptive_entropy"):
+        return False
+    losses = training.extra.get("loss_type") or ()
+    if isinstance(losses, str):
+        losses = [losses]
+    return _WHOLE.isdisjoint(losses)
+
+
+class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
+    """What is between a trainer of TRL and that of transformers: batches are whole steps, split into passes."""
+
+    plan: PassPlan
+    training: TrainingRecipe
+    steps_per_epoch: int
+    _metrics: Any
+    _total_train_tokens: Any
+    is_in_pass = False
+
+    def get_train_dataloader(self) -> Any:
+        """Leave batches on the host, where they are split and folded."""
+        loader = super().get_train_dataloader()
+        loader.device = None
+        return loader
+
+    def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
+        """Take the gradient of a whole step; begun again in smaller passes where one runs out of memory.
+
+        Raises:
+            RecipeError: When not even one reply fits, or several processes would have to agree.
+        """
+        model.train()
+        if hasattr(self.args, "steps_per_generation"):
+            # Samples are scored in passes of this size, too.
+            self.args.per_device_train_batch_size = self.plan.replies_per_pass
+            inputs = self._prepare_inputs(inputs)
+        loss = None
+        while loss is None:
+            loss = self._try_passes(model, inputs, num_items_in_batch)
+        return loss
+
+    def _try_passes(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor | None:
+        """Take a step's passes; none where one runs out of memory, with all that they left behind undone."""
+        before = copy.deepcopy(self._metrics)
+        tokens = self._total_train_tokens
+        try:
+            return self._take_passes(model, inputs, num_items_in_batch)
+        except torch.OutOfMemoryError as error:
+            problem = str(error).partition("\n")[0]
+        finally:
+            self.is_in_pass = False
+        # Outside of the handler, whose traceback holds the tensors of the pass.
+        self._metrics, self._total_train_tokens = before, tokens
+        self._free_memory()
+        if self.accelerator.num_processes > 1:
+            smaller = max(1, self.plan.replies_per_pass // 2)
+            raise RecipeError(
+                f"out of memory with {self.plan} on one of several processes, which cannot change that alone "
+                f"({problem}); resume with --set training.replies_per_pass={smaller}"
+            )
+        failed = str(self.plan)
+        if not self.plan.shrink(self.training):
+            raise RecipeError(explain_too_small(problem))
+        set_checkpointing(self)
+        sys.stderr.write(f"out of memory with {failed}; going on with {self.plan}\n")
+        return None
+
+    def _take_passes(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
+        losses = []
+        parts = list(split_step(inputs, self.plan.replies_per_pass, pairs=self.training.trainer == "dpo"))
+        is_alone = self.is_fsdp_enabled or self.is_deepspeed_enabled
+        for number, part in enumerate(parts, start=1):
+            is_last = number == len(parts)
+            self.accelerator.gradient_state._set_sync_gradients(is_last)
+            gathers = is_last or is_alone
+            with nullcontext() if gathers else self.accelerator.no_sync(model):
+                losses.append(self.take_pass(model, inputs, part, num_items_in_batch))
+        return torch.stack(losses).sum()
+
+    def take_pass(self, model: Any, inputs: Any, part: Any, num_items_in_batch: Any) -> torch.Tensor:
+        """Add the gradient of a part of a step, and give its part of the loss."""
+        share = count_rows(part) / count_rows(inputs)
+        # The number that a trainer divides the mean over a pass by.
+        self.current_gradient_accumulation_steps = 1 / share
+        if getattr(self, "loss_type", None) in _SUMS:
+            self.current_gradient_accumulation_steps = 1
+        weights = getattr(self, "loss_weights", None)
+        if weights is not None:
+            self.loss_weights = self._weigh_losses(weights, inputs, part, share)
+        self.is_in_pass = True
+        try:
+            placed = {}
+            for name, value in part.items():
+                placed[name] = value
+                if torch.is_tensor(value):
+                    placed[name] = value.to(self.args.device, non_blocking=True)
+            loss: torch.Tensor = super().training_step(model, placed, num_items_in_batch)
+        finally:
+            self.is_in_pass = False
+            self.current_gradient_accumulation_steps = 1
+            if weights is not None:
+                self.loss_weights = weights
+        return loss
+
+    def _weigh_losses(self, weights: Sequence[float], inputs: Any, part: Any, share: float) -> list[float]:
+        """Weights of DPO's losses in a pass: that of ``sft`` is a mean over the tokens of what is chosen."""
+        weighed = []
+        for loss_type, weight in zip(self.loss_types, weights, strict=True):
+            if loss_type == "sft":
+                tokens = count_chosen(part) / count_chosen(inputs)
+                weight *= tokens / share
+            weighed.append(weight)
+        return weighed
+
+    def _free_memory(self) -> None:
+        self.model.zero_grad()
+        gc.collect()
+        clear_device_cache()
+
+
+def make_step_trainer(trainer_class: Any) -> Any:
+    """The class of a stock trainer that takes a step in passes."""
+
+    class Stepping(trainer_class, StepTrainer):  # type: ignore[misc]  # made at run time
+        def _prepare_inputs(self, inputs: Any) -> Any:
+            # What GRPO would sample anew is here already.
+            return inputs if self.is_in_pass else super()._prepare_inputs(inputs)
+
+    return Stepping
+
+
+def count_rows(inputs: Any) -> int:
+    """Rows of a batch as a trainer of TRL collates it."""
+    ids = inputs["input_ids"] if "input_ids" in inputs else inputs["prompt_ids"]
+    return len(ids)
+
+
+def count_chosen(inputs: Any) -> int:
+    """Tokens of what is chosen in a batch of pairs."""
+    chosen, _ = inputs["completion_mask"][:, 1:].chunk(2)
+    return int(chosen.sum())
+
+
+def split_step(inputs: Any, size: int, *, pairs: bool = False) -> Iterator[Any]:
+    """Split a step's batch into passes of whole replies, without the columns in which all is padding.
+
+    Args:
+        inputs: Tensors and lists by name, with a row for each reply.
+        size: Replies in a pass; the last one may have fewer.
+        pairs: The rows are first all that is chosen, then all that is rejected.
+    """
+    rows = count_rows(inputs)
+    groups = 2 if pairs else 1
+    replies = rows // groups
+    for start in range(0, replies, size):
+        chosen = torch.arange(start, min(start + size, replies))
+        both = torch.cat([chosen + group * replies for group in range(groups)])
+        part = {}
+        for name, value in inputs.items():
+            part[name] = value
+            if isinstance(value, list):
+                part[name] = value[start : start + size]
+            elif torch.is_tensor(value) and value.ndim:
+                index = both if len(value) == rows else chosen
+                part[name] = value[index.to(value.device)]
+        if "attention_mask" in part:
+            _trim(part)
+        yield part
+
+
+def _trim(part: dict[str, Any]) -> None:
+    """Cut columns off in which all rows are padding, on the right."""
+    width = int(part["attention_mask"].sum(1).max())
+    for name, value in part.items():
+        if torch.is_tensor(value) and value.ndim == 2:
+            part[name] = value[:, :width]
+
+
+def set_checkpointing(trainer: Any) -> None:
+    """Let the trainer's model compute activations again in the backward pass, or keep them, as the plan says."""
+    is_on = trainer.plan.gradient_checkpointing
+    # Their names since transformers 5.23, and before.
+    for name in ("activation_checkpointing", "gradient_checkpointing"):
+        if hasattr(trainer.model, f"{name}_enable"):
+            # Trainer.train would turn it on.
+            setattr(trainer.args, name, is_on)
+            getattr(trainer.model, f"{name}_enable" if is_on else f"{name}_disable")()
+            return
+
+
+def explain_too_small(problem: str) -> str:
+    """Say that not even a single reply fits into memory."""
+    return (
+        f"this device has too little memory for one reply ({problem}); use method.name: qlora, a smaller "
+        "training.max_length, a smaller base or a larger device"
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class PassTrial:
+    """A plan that fits into memory.
+
+    Attributes:
+        plan: The plan.
+        seconds: Wall time of a step of the heaviest passes.
+        load: What the mean pass takes of the heaviest one.
+    """
+
+    plan: PassPlan
+    seconds: float
+    load: float
+
+
+def choose_plan(trainer: Any) -> PassTrial:
+    """Try the heaviest pass of the first epoch forward and backward, and choose the plan with the fastest step.
+
+    Without checkpointing first; passes are halved until they fit. Where a whole step fits, it is taken.
+
+    Args:
+        trainer: A trainer whose data are rows; its plan is where to begin.
+
+    Raises:
+        RecipeError: When one reply does not fit.
+    """
+    first = trainer.plan
+    options = [first.gradient_checkpointing]
+    if first.may_checkpoint:
+        options.append(True)
+    trials: list[PassTrial] = []
+    problem = ""
+    for is_on in options:
+        size = first.replies_per_pass
+        while size:
+            plan = PassPlan(first.share, size, is_on, first.may_checkpoint and not is_on)
+            trial, failure = _try_plan(trainer, plan)
+            if trial is not None:
+                trials.append(trial)
+                break
+            problem = failure
+            size = size // 2 if splits_steps(trainer.training) else 0
+        if trials and trials[-1].plan.replies_per_pass == first.replies_per_pass:
+            break
+    if not trials:
+        raise RecipeError(explain_too_small(problem))
+    best = min(trials, key=lambda trial: trial.seconds)
+    trainer.plan = best.plan
+    set_checkpointing(trainer)
+    return best
+
+
+def _try_plan(trainer: Any, plan: PassPlan) -> tuple[PassTrial | None, str]:
+    """Try a plan; none where it runs out of memory, with the reason."""
+    trainer.plan = plan
+    set_checkpointing(trainer)
+    part, load = _find_heaviest(trainer)
+    device = trainer.args.device
+    devices = [device] if device.type == "cuda" else []
+    before = copy.deepcopy(trainer._metrics)
+    tokens = trainer._total_train_tokens
+    trained = [weight for weight in trainer.model.parameters() if weight.requires_grad]
+    problem = ""
+    trial = None
+    try:
+        # Room for what the optimizer keeps: two numbers for each weight.
+        numbers = 2 * sum(weight.numel() for weight in trained)
+        kept = torch.empty(numbers, dtype=torch.float32, device=device)
+        with torch.random.fork_rng(devices), trainer.accelerator.autocast():
+            # The first one compiles.
+            _time_pass(trainer, part)
+            seconds = _time_pass(trainer, part)
+        trial = PassTrial(plan, seconds * plan.passes, load)
+        del kept
+    except torch.OutOfMemoryError as error:
+        problem = str(error).partition("\n")[0]
+    trainer._metrics, trainer._total_train_tokens = before, tokens
+    trainer._free_memory()
+    return trial, problem
+
+
+def _time_pass(trainer: Any, part: Any) -> float:
+    trainer.model.train()
+    is_cuda = trainer.args.device.type == "cuda"
+    began = time.perf_counter()
+    trainer.take_pass(trainer.model, part, part, None)
+    if is_cuda:
+        torch.cuda.synchronize()
+    return time.perf_counter() - began
+
+
+def _find_heaviest(trainer: Any) -> tuple[Any, float]:
+    """Find the pass of most tokens in the first epoch, after folding; with what the mean pass takes of it."""
+    rows = trainer.train_dataset
+    plan = trainer.plan
+    epoch = min(len(rows), trainer.steps_per_epoch * plan.share * trainer.accelerator.num_processes)
+    pairs = trainer.training.trainer == "dpo"
+    heaviest, most, total, passes = None, 0, 0, 0
+    for start in range(0, epoch, plan.share):
+        numbers = range(start, min(start + plan.share, epoch))
+        batch = trainer.data_collator(rows.__getitems__(list(numbers)))
+        for part in split_step(batch, plan.replies_per_pass, pairs=pairs):
+            tokens = part["input_ids"].numel()
+            if trainer.training.shared_prefix:
+                tokens = count_folded(part["input_ids"], part["attention_mask"])
+            total += tokens
+            passes += 1
+            if tokens > most:
+                heaviest, most = part, tokens
+    return heaviest, total / passes / most

@@ -1,0 +1,213 @@
+"""`--engine vllm`: a process that is started, asked by tokens, and gone with the run, however that ends."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from rolellm.core.errors import ModelError, SettingsError, StoppedShortError
+from rolellm.llm.client import Client
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Answer, Request, RunOptions, Sampling, system, user
+from rolellm.llm.vllm import LOG, find_vllm
+from rolellm.models.find import locate_model
+from rolellm.models.local_model import LocalModel
+
+OPTIONS = RunOptions(show_progress=False, max_attempts=2)
+
+
+def make_requests(count: int, **sampling: Any) -> list[Request]:
+    chosen = Sampling(**({"temperature": 0.0, "max_tokens": 20} | sampling))
+    return [Request((system("You are a fox."), user(f"Why, {number}?")), chosen) for number in range(count)]
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path) -> Callable[..., str]:
+    """Makes an executable of `vllm_stand_in.py`, and gives the engine's setting with its flags."""
+    script = Path(__file__).with_name("vllm_stand_in.py").read_text()
+    path = tmp_path / "other env" / "vllm"
+    path.parent.mkdir()
+    path.write_text(f"#!{sys.executable}\n{script}")
+    path.chmod(0o755)
+    return lambda *flags: shlex.join([str(path), "--pids", str(tmp_path / "pids"), *map(str, flags)])
+
+
+@pytest.fixture
+def adapter(tiny_model: Path, tmp_path: Path) -> Path:
+    return make_adapter(tiny_model, tmp_path / "adapter")
+
+
+def make_adapter(base: Path, folder: Path) -> Path:
+    from peft import LoraConfig, get_peft_model
+
+    from rolellm.models.load import load_whole, open_tokenizer
+
+    config = LoraConfig(r=12, lora_alpha=24, target_modules=["q_proj", "v_proj"], init_lora_weights=False)
+    model = get_peft_model(load_whole(base), config)
+    model.save_pretrained(folder)
+    open_tokenizer(base).save_pretrained(folder)
+    return folder
+
+
+def read_bodies(folder: Path) -> list[dict[str, Any]]:
+    lines = (folder / LOG).read_text().splitlines()
+    return [json.loads(line) for line in lines if line.startswith("{")]
+
+
+def are_gone(path: Path) -> bool:
+    """Whether the processes of a file end within seconds; one that waits for its parent to notice counts as ended."""
+    pids = path.read_text().split()
+    for _ in range(100):
+        states = [Path(f"/proc/{pid}/stat").read_text().split()[2] for pid in pids if Path(f"/proc/{pid}").exists()]
+        if set(states) <= {"Z"}:
+            return True
+        time.sleep(0.1)
+    return False
+
+
+def ask(llm: LLM, folder: Path, requests: list[Request]) -> list[Any]:
+    with Client(folder, llm.models, OPTIONS) as client:
+        return client.ask(requests)
+
+
+def test_base_and_adapter_are_asked_by_the_tokens_of_the_local_engine(
+    stand_in: Callable[..., str], tiny_model: Path, adapter: Path, tmp_path: Path
+) -> None:
+    entries = [{"backend": "local", "model": str(name), "engine": stand_in()} for name in (adapter, tiny_model)]
+    llm = LLM.of({"endpoints": entries})
+    local = LocalModel(str(tiny_model), device="cpu")
+    requests = make_requests(2)
+    prompts = [local.encode([{"role": m.role, "content": m.content} for m in one.messages]) for one in requests]
+    with Client(tmp_path / "run", llm.models, OPTIONS) as client:
+        names = []
+        for model in llm.models:
+            client.models = [model]
+            outcomes = client.ask(requests)
+            assert all(isinstance(outcome, Answer) for outcome in outcomes)
+            ends = [local.tokenizer.decode(prompt[-4:], skip_special_tokens=True).strip() for prompt in prompts]
+            assert [outcome.value for outcome in outcomes] == ends
+            names.append(read_bodies(tmp_path / "run")[-1]["model"])
+        client.models = llm.models
+    bodies = read_bodies(tmp_path / "run")
+    assert sorted(body["prompt"] for body in bodies) == sorted(prompts * 2)
+    assert names == ["adapter-0", "base"] and bodies[0]["stop_token_ids"] == local.stops
+    assert are_gone(tmp_path / "pids")
+
+
+def test_a_server_that_dies_loses_no_answer(stand_in: Callable[..., str], tiny_model: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    llm = LLM(backend="local", model=str(tiny_model), engine=stand_in("--die-after", 3))
+    llm.models[0].concurrency = 1  # type: ignore[misc]  # so that none is in flight beside the fourth
+    with pytest.raises(StoppedShortError, match=r"vLLM ended .*the card is on fire.*vllm\.log.*3 replies are kept"):
+        ask(llm, folder, make_requests(6))
+    assert are_gone(tmp_path / "pids")
+    again = LLM(backend="local", model=str(tiny_model), engine=stand_in())
+    assert all(isinstance(outcome, Answer) for outcome in ask(again, folder, make_requests(6)))
+    assert len(read_bodies(folder)) == 3
+
+
+def test_an_adapter_that_vllm_refuses_is_merged(
+    stand_in: Callable[..., str], adapter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    llm = LLM(backend="local", model=str(adapter), engine=stand_in("--refuse-lora"))
+    (outcome,) = ask(llm, tmp_path / "run", make_requests(1))
+    assert isinstance(outcome, Answer) and read_bodies(tmp_path / "run")[0]["model"] == "base"
+    assert "does not support LoRA yet" in (said := capsys.readouterr().err) and "merging the adapter" in said
+
+
+def test_a_port_that_was_taken_meanwhile_is_not_the_end(
+    stand_in: Callable[..., str], tiny_model: Path, tmp_path: Path
+) -> None:
+    llm = LLM(backend="local", model=str(tiny_model), engine=stand_in("--busy-once", tmp_path / "busy"))
+    assert isinstance(ask(llm, tmp_path / "run", make_requests(1))[0], Answer)
+    broken = LLM(backend="local", model=str(tiny_model), engine=stand_in("--no-such-flag"))
+    with pytest.raises(ModelError, match=r"vLLM ended with exit code 2 .*unrecognized arguments: --no-such-flag"):
+        ask(broken, tmp_path / "broken", make_requests(1))
+
+
+def test_it_ends_with_a_process_that_is_killed(stand_in: Callable[..., str], tmp_path: Path) -> None:
+    work = (
+        "import sys, time\nfrom pathlib import Path\nfrom rolellm.llm.vllm import _run_process\n"
+        "with _run_process(sys.argv[1:], Path('log')):\n    print(flush=True); time.sleep(600)"
+    )
+    command = [*shlex.split(stand_in()), "--host", "127.0.0.1", "--port", "0"]
+    with subprocess.Popen([sys.executable, "-c", work, *command], cwd=tmp_path, stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        parent.stdout.readline()
+        while not (tmp_path / "pids").exists() or not (tmp_path / "pids").read_text():
+            time.sleep(0.05)
+        parent.send_signal(signal.SIGKILL)
+    assert are_gone(tmp_path / "pids")
+
+
+@pytest.mark.parametrize(
+    ("engine", "variable", "result"),
+    [
+        pytest.param("builtin", "vllm", None, id="built in"),
+        pytest.param("auto", "vllm", None, id="auto without a GPU"),
+        pytest.param("vllm", None, "needs a GPU, and there is none; use --engine builtin", id="no GPU"),
+        pytest.param("vllm", "here/vllm --flag", ["here/vllm", "--flag"], id="the variable names one for a CPU"),
+        pytest.param("./here/vllm -tp 2", None, ["here/vllm", "-tp", "2"], id="a path with flags"),
+        pytest.param("gone/vllm", None, r"no such program; .*pip install vllm\) and name it: --engine", id="missing"),
+        pytest.param("", None, "no such program", id="empty"),
+    ],
+)
+def test_where_vllm_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, variable: str | None, result: Any
+) -> None:
+    executable = tmp_path / "here" / "vllm"
+    executable.parent.mkdir()
+    executable.touch(0o755)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PATH", str(executable.parent))
+    monkeypatch.delenv("VLLM", raising=False)
+    if variable:
+        monkeypatch.setenv("VLLM", variable)
+    if isinstance(result, str):
+        with pytest.raises(SettingsError, match=result):
+            find_vllm(engine)
+    else:
+        assert find_vllm(engine) == result
+
+
+def test_several_bases_and_ray_are_refused(stand_in: Callable[..., str], tiny_model: Path) -> None:
+    entries = [{"backend": "local", "model": name, "engine": stand_in()} for name in (str(tiny_model), "sample")]
+    with pytest.raises(SettingsError, match="one base with its adapters, and these models have several bases"):
+        _ = LLM.of({"endpoints": entries}).models
+    with pytest.raises(SettingsError, match="ray and engine: vllm exclude each other"):
+        LLM.of({"endpoints": entries[:1], "ray": "local"})
+
+
+@pytest.mark.slow
+@pytest.mark.skipif("VLLM" not in os.environ, reason="needs a vLLM whose executable $VLLM names")
+def test_the_real_one_answers_as_the_builtin_engine_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in (("KVCACHE_SPACE", "1"), ("OMP_THREADS_BIND", "nobind")):
+        monkeypatch.setenv(f"VLLM_CPU_{name}", value)
+    monkeypatch.delenv("OMP_NUM_THREADS")
+    base = locate_model("sample")
+    tuned = make_adapter(Path(base), tmp_path / "adapter")
+    requests = [*make_requests(4, max_tokens=40), *make_requests(1, max_tokens=1, top_logprobs=5)]
+    replies: dict[str, list[Any]] = {}
+    for engine in ("vllm --enforce-eager", "builtin"):
+        entries = [{"backend": "local", "model": name, "engine": engine} for name in (base, str(tuned))]
+        llm = LLM.of({"endpoints": entries})
+        with Client(tmp_path / engine, llm.models, OPTIONS) as client:
+            outcomes = []
+            for model in llm.models:
+                client.models = [model]
+                outcomes += client.ask(requests, also=("length",))
+            client.models = llm.models
+        replies[engine] = [(outcome.value, outcome.reply.finish, outcome.reply.usage) for outcome in outcomes]
+        ranks = outcomes[-1].reply.raw["choices"][0]["logprobs"]["content"][0]["top_logprobs"]
+        replies[engine].append([(item["token"], round(item["logprob"], 3)) for item in ranks])
+    real, builtin = replies.values()
+    assert real == builtin
+    assert real[:4] != real[5:9]

@@ -1,0 +1,62 @@
+"""Speaks vLLM's HTTP from `vllm serve …` on, to see what happens when it dies, is refused a port, or takes no adapter.
+
+A reply repeats the prompt's last tokens. Its process has a child, as vLLM's has; ``--pids FILE`` gets both.
+"""
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+parser = argparse.ArgumentParser()
+for name in ("--host", "--port", "--served-model-name", "--tokenizer", "--dtype", "--generation-config", "--pids"):
+    parser.add_argument(name)
+parser.add_argument("--max-lora-rank", "--max-loras", type=int)
+parser.add_argument("--lora-modules", nargs="+", default=[])
+parser.add_argument("--enable-lora", action="store_true")
+parser.add_argument("--refuse-lora", action="store_true")
+parser.add_argument("--busy-once", type=Path)
+parser.add_argument("--die-after", type=int, default=10**9)
+parser.add_argument("words", nargs="*")
+options = parser.parse_args()
+names = [options.served_model_name, *(module.partition("=")[0] for module in options.lora_modules)]
+if options.refuse_lora and options.enable_lora:
+    sys.exit("ValueError: FoxForCausalLM does not support LoRA yet.\nRuntimeError: Engine core initialization failed.")
+if options.busy_once and not options.busy_once.exists():
+    options.busy_once.touch()
+    sys.exit("OSError: [Errno 98] Address already in use")
+bodies = []
+
+
+class Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.reply({"object": "list", "data": [{"id": name, "object": "model"} for name in names]})
+
+    def do_POST(self) -> None:
+        body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        bodies.append(body)
+        sys.stdout.write(json.dumps(body) + "\n")
+        sys.stdout.flush()
+        if len(bodies) > options.die_after:
+            print("RuntimeError: the card is on fire", flush=True)
+            os._exit(1)
+        tokens = [*body["prompt"][-4:], body["stop_token_ids"][0]]
+        self.reply({"choices": [{"token_ids": tokens, "text": "", "finish_reason": "stop"}]})
+
+    def reply(self, value: object) -> None:
+        content = json.dumps(value).encode()
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(content)))
+        self.end_headers()
+        self.wfile.write(content)
+
+
+child = subprocess.Popen(["sleep", "600"])
+if options.pids:
+    Path(options.pids).write_text(f"{os.getpid()} {child.pid}")
+ThreadingHTTPServer((options.host, int(options.port)), Handler).serve_forever()
