@@ -48,17 +48,17 @@ def test_every_key_is_one_that_accelerate_knows(config: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "expected"),
     [
-        pytest.param("one-gpu", {"num_processes": 1, "multi_gpu": False, "use_fsdp": False}, id="one-gpu"),
-        pytest.param("ddp", {"num_processes": 2, "multi_gpu": True, "use_cpu": False}, id="ddp"),
-        pytest.param("cpu-ddp", {"num_processes": 2, "multi_gpu": True, "use_cpu": True}, id="cpu-ddp"),
-        pytest.param("fsdp2", {"num_processes": 2, "use_fsdp": True, "fsdp_version": 2}, id="fsdp2"),
-        pytest.param("deepspeed-zero3", {"use_deepspeed": True, "zero_stage": 3}, id="deepspeed-zero3"),
+        ("one-gpu", {"num_processes": 1, "multi_gpu": False, "use_fsdp": False}),
+        ("ddp", {"num_processes": 2, "multi_gpu": True, "use_cpu": False}),
+        ("cpu-ddp", {"num_processes": 2, "multi_gpu": True, "use_cpu": True}),
+        ("fsdp2", {"num_processes": 2, "use_fsdp": True, "fsdp_version": 2}),
+        ("deepspeed-zero3", {"use_deepspeed": True, "zero_stage": 3}),
     ],
 )
 def test_launch_reads_what_is_meant(name: str, expected: dict[str, object], root: Path) -> None:
-    found = launched(root / "recipes" / "accelerate" / f"{name}.yaml")
-    assert found.mixed_precision == "no", "the recipe decides the precision"
-    assert {key: getattr(found, key) for key in expected} == expected
+    values = vars(launched(root / "recipes" / "accelerate" / f"{name}.yaml"))
+    # The recipe decides the precision.
+    assert values.items() >= (expected | {"mixed_precision": "no"}).items()
 
 
 @pytest.mark.slow

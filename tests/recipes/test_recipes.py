@@ -39,10 +39,7 @@ def changed(name: str, other: str) -> set[str]:
     return {key for key in one if one[key] != two[key]}
 
 
-def test_these_recipes_ship() -> None:
-    expected = ["llama-script", "roleglm-4-9b-qlora", "roleglm2-6b-qlora", "rolellama-3.1-8b-qlora"]
-    expected += ["rolellama-7b-qlora", "rolellama-general", "rolellama-retrieval", "rolellama-specific"]
-    assert expected == LARGE
+def test_every_small_recipe_is_a_twin_or_says_its_trainer() -> None:
     assert sorted(["smoke-cpu", "smoke-cpu-dpo", "smoke-cpu-grpo", "smoke-cpu-lora", *TWINS]) == SMALL
 
 
@@ -82,8 +79,6 @@ def test_the_docs_name_every_recipe_and_only_keys_that_there_are() -> None:
     named = {"smoke-cpu", "smoke-cpu-lora", *LARGE, *OWN}
     table = docs[docs.index("| recipe |") :].split("\n\n")[0]
     assert named <= {name for line in table.splitlines() for name in re.findall(r"`([\w.-]+)`", line.split("|")[1])}
-    configs = {file.name for file in (ROOT / "recipes" / "accelerate").glob("*.yaml")}
-    assert set(re.findall(r"recipes/accelerate/([a-z0-9-]+\.yaml)\)", docs)) == configs
     heads = [file.read_text(encoding="utf-8") for file in (ROOT / "recipes").rglob("*.yaml")]
     overrides = re.findall(r"--set ([a-z_]+\.[a-z_.]+=[^ `\n]+)", "\n".join([docs, *heads]))
     values = [override for override in overrides if not override.endswith(("=DIR", "=FILE", "=CONFIG"))]

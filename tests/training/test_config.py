@@ -28,21 +28,17 @@ def test_values_are_typed_and_the_rest_has_defaults(tmp_path: Path) -> None:
     assert recipe.training.learning_rate == 2e-4
     assert recipe.training.num_train_epochs == 2.0
     assert isinstance(recipe.training.num_train_epochs, float)
-    assert recipe.data.max_rows is None
 
 
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         pytest.param("training: {learning_rat: 1}", "did you mean learning_rate?", id="typo"),
-        pytest.param("trainning: {}", "unknown key trainning; did you mean training?", id="section-typo"),
         pytest.param("data: {mix: {genral: 1}}", "data.mix.genral; did you mean data.mix.general?", id="nested-typo"),
         pytest.param("data: {max_length: 1}", "did you mean training.max_length?", id="key-in-wrong-section"),
-        pytest.param("lora: {r: 8}", "did you mean method.lora?", id="section-at-wrong-depth"),
         pytest.param("training: {zzz: 1}", "known keys: ", id="nothing-near"),
-        pytest.param("training: {lr_scheduler_type: cosin}", "did you mean cosine?", id="choice-typo"),
         pytest.param("data: {mix: {general: 0, role_specific: 0}}", "leaves no rows", id="empty-mix"),
-        pytest.param("method: {name: qlorra}", "did you mean qlora?", id="method-typo"),
+        pytest.param("method: {name: qlorra}", "did you mean qlora?", id="choice-typo"),
         pytest.param("training: {padding_free: true}", "share no prefixes; see shared_prefix", id="padding-free"),
         pytest.param("training: {parallelism_config: {}}", "parallelism_config cannot be set", id="context-parallel"),
         pytest.param("training: {trainer: grpo}", "trainer: grpo needs at least one", id="no-reward"),
@@ -53,31 +49,16 @@ def test_values_are_typed_and_the_rest_has_defaults(tmp_path: Path) -> None:
         pytest.param("data: {mix: {safety: 0.1}}\ntraining: {trainer: dpo}", "only trainer: sft", id="safety-and-dpo"),
         pytest.param("data: {safety_prompts: p.csv}", "a share in data.mix.safety", id="safety-prompts-alone"),
         pytest.param("base: {build: tiny-llama, adapter: x}", "base.adapter: needs", id="adapter-of-a-built-base"),
-        pytest.param(
-            "base: {path: a, adapter: b}\nmethod: {name: full}", "base.adapter: needs", id="adapter-and-all-weights"
-        ),
-        pytest.param("extend: other.yaml", "did you mean extends?", id="extends-typo"),
         pytest.param("prompt: {form: model}", "a built base has no chat template", id="form-of-a-built-base"),
         pytest.param("base: {tiny: {hidden_size: 30, heads: 4}, build: tiny-llama}", "multiple of twice", id="heads"),
+        pytest.param("base: {}", "base: give one of", id="no-base"),
+        pytest.param("base: {build: tiny-llama, path: here}", "base: give one of", id="two-bases"),
+        pytest.param("base: {path: here, revision: main}", "base.revision: only a base.model", id="folder-revision"),
     ],
 )
 def test_what_cannot_be_carried_out_is_refused_in_words(tmp_path: Path, text: str, words: str) -> None:
     with pytest.raises(SettingsError) as caught:
         read(tmp_path, text if "base:" in text else BUILD + text)
-    assert words in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("text", "words"),
-    [
-        pytest.param("data: {}", "base: give one of", id="no-base"),
-        pytest.param("base: {build: tiny-llama, path: here}", "base: give one of", id="two-bases"),
-        pytest.param("base: {path: here, revision: main}", "base.revision: only a base.model", id="folder-revision"),
-    ],
-)
-def test_what_is_no_recipe_is_refused(tmp_path: Path, text: str, words: str) -> None:
-    with pytest.raises(SettingsError) as caught:
-        read(tmp_path, text)
     assert words in str(caught.value)
 
 
@@ -90,8 +71,6 @@ def test_overrides_win_and_are_checked_alike(tmp_path: Path) -> None:
     for override, words in [
         ("training.max_step=5", "did you mean max_steps?"),
         ("training.num_train_epochs", "is not an override"),
-        ("training.num_train_epochs.more=5", "training.num_train_epochs: must be a number, found a section"),
-        ("=5", "is not an override"),
         ("training.num_train_epochs=[", "not valid YAML"),
     ]:
         with pytest.raises(SettingsError) as caught:
@@ -114,15 +93,12 @@ def test_a_base_replaces_that_of_the_recipe(tmp_path: Path) -> None:
     for name, base in [
         ("owner/name", BaseRecipe(model="owner/name")),
         (str(tmp_path), BaseRecipe(path=tmp_path)),
-        (str(tmp_path / "owner/none"), BaseRecipe(path=tmp_path / "owner/none")),
         ("none", BaseRecipe(path=Path("none"))),
     ]:
         for recipe in (BUILD, text):
             (tmp_path / "recipe.yaml").write_text(recipe, encoding="utf-8")
             assert load_recipe(tmp_path / "recipe.yaml", base=name).base == base
     assert read(tmp_path, BUILD, "base.revision=v2", "base.model=owner/name").base.revision == "v2"
-    with pytest.raises(SettingsError, match="base: give one of model"):
-        read(tmp_path, BUILD, "base.path=a", "base.build=tiny-llama")
 
 
 def test_a_data_set_with_one_config_is_taken_with_it(tmp_path: Path) -> None:

@@ -65,24 +65,12 @@ def test_every_reply_comes_after_what_inference_sends(
         ids, labels = example.input_ids, example.labels
         starts = [at for at in range(len(ids)) if labels[at] != -100 and labels[at - 1] == -100]
         spans += [(ids, labels, start) for start in starts]
-        assert example.replies == len(starts)
-        assert example.trained_tokens == sum(label != -100 for label in labels)
-    assert len(spans) == len(dialogue.replies)
+        assert (example.replies, example.trained_tokens) == (len(starts), sum(label != -100 for label in labels))
     for number, (ids, labels, start) in zip(dialogue.replies, spans, strict=True):
         assert ids[:start] == encode_prompt(tokenizer, list(dialogue.messages[:number]))
         (reply,) = encode_replies(tokenizer, [dialogue.messages[number]["content"]])
         reply.append(find_end_token(tokenizer))
         assert labels[start:][: len(reply) + 1] in (reply, [*reply, -100])
-
-
-def test_tokens_grow_with_the_length_of_a_dialogue() -> None:
-    tokenizer = make_tokenizer("bytes")
-
-    def count(exchanges: int) -> int:
-        everything, _ = encode(make_rows(texts=["Why?"] * exchanges), tokenizer).split(0)
-        return sum(example.length for example in everything.examples)
-
-    assert count(20) - count(10) == count(30) - count(20)
 
 
 def test_replies_that_do_not_fit_are_left_out_and_counted() -> None:

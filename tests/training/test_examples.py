@@ -4,25 +4,22 @@ import pytest
 
 from rolellm.training.examples import Example, hash_examples
 
+Pairs = list[tuple[tuple[int, ...], tuple[int, ...]]]
+PAIRS: Pairs = [((1, 2), (4,)), ((3,), (5, 6))]
+
 
 @pytest.mark.parametrize(
-    ("prompts", "replies"),
+    "changed",
     [
-        pytest.param([(1, 2), (3,)], [(4,), (5, 7)], id="a-token"),
-        pytest.param([(1,), (3,)], [(2, 4), (5, 6)], id="a-token-trained-instead-of-read"),
-        pytest.param([(1, 2), (3,)], [(5, 6), (4,)], id="replies-exchanged"),
-        pytest.param([(1, 2), (1, 2)], [(4,), (5, 6)], id="another-prompt"),
+        pytest.param([((1, 2), (4,)), ((3,), (5, 7))], id="a-token"),
+        pytest.param([((1,), (2, 4)), ((3,), (5, 6))], id="a-token-trained-instead-of-read"),
+        pytest.param([((1, 2), (5, 6)), ((3,), (4,))], id="replies-exchanged"),
     ],
 )
-def test_the_hash_is_of_what_is_read_and_what_is_trained(
-    prompts: list[tuple[int, ...]], replies: list[tuple[int, ...]]
-) -> None:
-    def make_hash(prompts: list[tuple[int, ...]], replies: list[tuple[int, ...]]) -> str:
-        return hash_examples(
-            [Example(str(number), *pair) for number, pair in enumerate(zip(prompts, replies, strict=True))]
-        )
-
-    first = make_hash([(1, 2), (3,)], [(4,), (5, 6)])
-    assert first == make_hash([(1, 2), (3,)], [(4,), (5, 6)])
-    assert make_hash(prompts, replies) != first
+def test_the_hash_is_of_what_is_read_and_what_is_trained(changed: Pairs) -> None:
+    first, again, other = (
+        hash_examples([Example(str(number), *pair) for number, pair in enumerate(pairs)])
+        for pairs in (PAIRS, PAIRS, changed)
+    )
+    assert first == again != other
     assert hash_examples([Example("a", (1,), (2,))]) != hash_examples([Example("a", (1,), (2,), row={"label": True})])

@@ -31,15 +31,8 @@ def test_no_value_takes_a_key_or_a_section_back_to_its_default(tmp_path: Path) -
     child = "extends: base.yaml\nbase: {build: tiny-glm}\ntraining: {num_train_epochs: null}\ndata:\n"
     recipe = load_recipe(write(tmp_path / "child.yaml", child))
     assert (recipe.base.path, recipe.base.build) == (None, "tiny-glm")
-    assert (recipe.training.num_train_epochs, recipe.training.learning_rate) == (
-        Recipe().training.num_train_epochs,
-        1e-3,
-    )
-    assert recipe.data == Recipe().data
-    assert (
-        load_recipe(tmp_path / "base.yaml", ["training.num_train_epochs="]).training.num_train_epochs
-        == Recipe().training.num_train_epochs
-    )
+    assert recipe.training.num_train_epochs == Recipe().training.num_train_epochs
+    assert (recipe.training.learning_rate, recipe.data) == (1e-3, Recipe().data)
 
 
 def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
@@ -51,7 +44,7 @@ def test_paths_are_relative_to_the_file_that_names_them(tmp_path: Path) -> None:
     assert (recipe.data.data_dir, recipe.output.dir) == (Path("here"), Path("runs/base"))
 
 
-def test_chains_lists_and_shipped_names(tmp_path: Path) -> None:
+def test_chains_and_lists(tmp_path: Path) -> None:
     write(tmp_path / "base.yaml", BASE)
     write(tmp_path / "middle.yaml", "extends: base.yaml\ntraining: {num_train_epochs: 5, seed: 5}\n")
     write(tmp_path / "other.yaml", "extends: base.yaml\ntraining: {seed: 6}\n")
@@ -59,10 +52,6 @@ def test_chains_lists_and_shipped_names(tmp_path: Path) -> None:
     recipe = load_recipe(last)
     # The second of the list brings what it extends along, so its epochs are the base's.
     assert (recipe.training.seed, recipe.training.num_train_epochs, str(recipe.output.dir)) == (6, 2.0, "runs/last")
-    assert (
-        load_recipe(write(tmp_path / "by-name.yaml", "extends: smoke-cpu\n")).hash
-        == load_recipe(write(tmp_path / "again.yaml", "extends: smoke-cpu\noutput: {dir: elsewhere}\n")).hash
-    )
 
 
 def test_a_recipe_has_the_keys_of_the_trainer_that_it_extends(tmp_path: Path) -> None:
@@ -75,27 +64,17 @@ def test_a_recipe_has_the_keys_of_the_trainer_that_it_extends(tmp_path: Path) ->
     [
         pytest.param("extends: child.yaml", "child.yaml extends child.yaml", id="itself"),
         pytest.param("extends: back.yaml", "child.yaml extends back.yaml extends child.yaml", id="cycle"),
-        pytest.param("extends: ./x/../child.yaml", "child.yaml extends child.yaml", id="itself-by-another-way"),
         pytest.param("extends: link.yaml", "child.yaml extends child.yaml", id="itself-by-a-link"),
         pytest.param("extends: none.yaml", "known: adapter, ", id="no-such-file"),
         pytest.param("extends: ", "expected a recipe's file or a list of files, found None", id="no-value"),
-        pytest.param("extends: {a: b}", "found {'a': 'b'}", id="section"),
         pytest.param("extends: [base.yaml, 3]", "found ['base.yaml', 3]", id="number-in-the-list"),
         pytest.param("extends: typo.yaml", "typo.yaml: unknown key data.role; did you mean data.roles?", id="typo"),
-        pytest.param(
-            "extends: base.yaml\ntraining: {num_train_epoch: }",
-            "did you mean num_train_epochs?",
-            id="typo-without-value",
-        ),
-        pytest.param("extends: base.yaml\nbase: {model: o/n, build: tiny-llama}", "give one of", id="two-bases"),
-        pytest.param("data: {extends: base.yaml}", "unknown key data.extends", id="not-at-the-top"),
     ],
 )
 def test_what_cannot_be_extended_is_refused_in_words(tmp_path: Path, text: str, words: str) -> None:
     write(tmp_path / "base.yaml", BASE)
     write(tmp_path / "back.yaml", "extends: child.yaml")
     write(tmp_path / "typo.yaml", "data: {role: [A]}")
-    (tmp_path / "x").mkdir()
     (tmp_path / "link.yaml").symlink_to("child.yaml")
     with pytest.raises(SettingsError) as caught:
         load_recipe(write(tmp_path / "child.yaml", text))

@@ -10,11 +10,10 @@ from datasets import Dataset
 from transformers import TrainerCallback
 
 from rolellm.core.errors import ModelError, RecipeError
-from rolellm.core.records import Row
 from rolellm.models.training_record import read_manifest
 from rolellm.training.publish import _read_manifest
 from rolellm.training.recipe_files import load_recipe
-from rolellm.training.rows import read_own_rows, select_base_rows, split_held_out
+from rolellm.training.rows import read_own_rows, select_base_rows
 from rolellm.training.train import train
 
 from .conftest import MINI
@@ -96,13 +95,6 @@ def test_a_base_without_plain_answers_to_warm_on_takes_those_of_the_sample(
         run = train(MINI, train_dataset=Dataset.from_list(FORMS[form]), out=tmp_path / "run", max_steps=1)
         assert read_object(run.base, "base.json")["examples"] > 24
         assert "the base is warmed on those of the sample" in capfd.readouterr().err
-
-
-def test_the_split_is_by_instruction(sample_rows: list[Row]) -> None:
-    kept, held = split_held_out(sample_rows, 0.2, seed=1)
-    assert len(kept) + len(held) == len(sample_rows)
-    assert not {row.question for row in kept} & {row.question for row in held}
-    assert 0 < len(held) < len(sample_rows) / 2
 
 
 def test_what_conflicts_is_refused_by_name(base: Path) -> None:

@@ -20,6 +20,7 @@ from .tokenizers import CHATML, make_tokenizer
 
 TOOLS = [{"type": "function", "function": {"name": "tide", "parameters": {"type": "object", "properties": {}}}}]
 CALL = [{"type": "function", "function": {"name": "tide", "arguments": {"port": "Nantucket <|im_end|>"}}}]
+QUOTED = {"function": {"name": "tide", "arguments": '{"a": 1}'}}
 MESSAGES: list[dict[str, Any]] = [
     {"role": "system", "content": "You are Ahab."},
     {"role": "user", "content": "When do we sail?"},
@@ -58,25 +59,19 @@ def examples(rows: Any, template: str, trainer: str = "sft") -> tuple[list[Examp
 
 @NEEDS_SANITIZING
 @pytest.mark.parametrize("name", ["qwen2_5", "qwen3", "llama3_1"])
-@pytest.mark.parametrize("tools", [TOOLS, json.dumps(TOOLS)], ids=["list", "json"])
-def test_calls_of_tools_are_trained_as_the_template_writes_them(name: str, tools: Any) -> None:
-    rows = Dataset.from_list([{"messages": MESSAGES, "tools": tools}, {"messages": [USER, REPLY], "tools": None}])
-    (call, answer), tokenizer = examples(rows.select([0]), published(name))
-    (plain,), _ = examples(rows.select([1]), published(name))
-    # Older releases of datasets sort the keys of a list's objects.
-    kept: Any = rows[0]["tools"]
-    kept = json.loads(kept) if isinstance(kept, str) else kept
+def test_calls_of_tools_are_trained_as_the_template_writes_them(name: str) -> None:
+    # As JSON: older releases of datasets sort the keys of a list's objects.
+    rows = [{"messages": MESSAGES, "tools": json.dumps(TOOLS)}, {"messages": [USER, REPLY], "tools": None}]
+    (call, answer), tokenizer = examples(Dataset.from_list(rows[:1]), published(name))
+    (plain,), _ = examples(rows[1:], published(name))
     for example, count in ((call, 2), (answer, 4)):
-        text = tokenizer.apply_chat_template(MESSAGES[:count], tools=kept, add_generation_prompt=True, tokenize=False)
+        text = tokenizer.apply_chat_template(MESSAGES[:count], tools=TOOLS, add_generation_prompt=True, tokenize=False)
         assert tokenizer.decode(list(example.prompt_ids)) == text
-        assert '"tide"' in text
-        whole = tokenizer.apply_chat_template(MESSAGES[: count + 1], tools=kept, tokenize=False)
-        trained = tokenizer.decode(list(example.reply_ids))
-        assert text + trained == whole[: len(text + trained)]
-        assert not whole.removeprefix(text + trained).strip(), "all of the turn is trained"
+        whole = tokenizer.apply_chat_template(MESSAGES[: count + 1], tools=TOOLS, tokenize=False)
+        trained = text + tokenizer.decode(list(example.reply_ids))
+        assert whole.startswith(trained) and not whole.removeprefix(trained).strip(), "all of the turn is trained"
     # The token in a call's argument is text.
-    specials = [token for token in call.reply_ids if token in tokenizer.all_special_ids]
-    assert len(specials) <= 1
+    assert sum(token in tokenizer.all_special_ids for token in call.reply_ids) <= 1
     assert "tide" not in tokenizer.decode(list(plain.input_ids))
 
 
@@ -117,8 +112,8 @@ def test_what_a_template_takes_is_passed_to_it() -> None:
         pytest.param(
             {"messages": [USER, REPLY | {"reasoning_content": "Hm."}]},
             published("qwen3"),
-            "does not write the reply after the prompt",
-            id="thoughts where thinking is off",
+            "write the reply after",
+            id="thoughts",
         ),
         pytest.param(
             {"messages": [USER, REPLY | {"tool_calls": CALL}], "tools": TOOLS},
@@ -127,10 +122,10 @@ def test_what_a_template_takes_is_passed_to_it() -> None:
             id="a text beside a call",
         ),
         pytest.param(
-            {"messages": [USER, REPLY | {"tool_calls": [{"function": {"name": "tide", "arguments": '{"a": 1}'}}]}]},
+            {"messages": [USER, REPLY | {"tool_calls": [QUOTED]}]},
             published("qwen2_5"),
-            "arguments of tool_calls in quotes; give them as an object",
-            id="arguments that are JSON",
+            "in quotes",
+            id="arguments as JSON",
         ),
         pytest.param({"messages": MESSAGES[1:3]}, CHATML, "ignores tool_calls of assistant turns", id="tool_calls"),
     ],

@@ -5,23 +5,10 @@ from typing import Any
 import pytest
 
 from rolellm.core.records import Row
-from rolellm.data.rolebench import load_rolebench
 from rolellm.models.prompts.render import make_messages
-from rolellm.training.bases import build_tokenizer
 from rolellm.training.examples import Example, encode
 from rolellm.training.preview import Preview, PreviewExample
-from rolellm.training.recipe import Recipe
 from rolellm.training.rows import make_conversations
-
-
-@pytest.fixture(scope="module")
-def sample_rows() -> list[Row]:
-    return [Row.from_columns(columns) for columns in load_rolebench("sample", "train")]
-
-
-@pytest.fixture(scope="module")
-def tokenizer(sample_rows: list[Row]) -> Any:
-    return build_tokenizer(Recipe(), sample_rows)
 
 
 @pytest.fixture(scope="module")

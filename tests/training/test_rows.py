@@ -67,15 +67,6 @@ def test_each_reference_is_an_example_or_only_the_first(tokenizer: Any) -> None:
     assert [chat.replies["completion"] for chat in first] == ["One.", "Three."]
 
 
-def test_prompts_that_begin_with_one_system_instruction_are_of_one_family(
-    sample_rows: list[Row], tokenizer: Any
-) -> None:
-    made = examples(sample_rows, tokenizer)
-    roles = {item.id: (item.role, item.language) for item in sample_rows}
-    pairs = {(roles[example.row_id], example.family) for example in made}
-    assert len(pairs) == len({role for role, _ in pairs}) == len({family for _, family in pairs})
-
-
 def test_a_prompt_that_fills_the_context_is_refused_by_row_even_where_replies_are_cut(tokenizer: Any) -> None:
     (whole,) = examples([row("short")], tokenizer)
     read = len(whole.prompt_ids)
@@ -86,8 +77,6 @@ def test_a_prompt_that_fills_the_context_is_refused_by_row_even_where_replies_ar
         SettingsError, match=rf"2 rows have a prompt .* training.max_length \({read + 1}\).*: long-1, long-2"
     ):
         examples(rows, tokenizer, max_length=read + 1, truncate_replies=True)
-    with pytest.raises(SettingsError, match="row short has a prompt that alone fills"):
-        examples(rows[:1], tokenizer, max_length=read, truncate_replies=True)
 
 
 def test_a_reply_that_does_not_fit_is_refused_or_cut_without_its_end_token_and_a_blank_one_refused(
@@ -139,16 +128,12 @@ def test_a_system_template_of_ones_own_goes_into_every_prompt(tmp_path: Any) -> 
 def test_prompts_too_long_for_the_base_are_named_before_training(tokenizer: Any, tmp_path: Path) -> None:
     """A talk's prompt is longer than a row's: a card adds circumstances, example talk, and what follows a message."""
     rows = [row(), row("r2", question="Why are they sour, and who has told you so?"), row("r3", role="Owl")]
-    short, long = ({"system": "You are a fox. " * count, "after": "Be brief."} for count in (1, 60))
-
-    def check(context: int | None, talk: dict[str, str] | None = None) -> None:
-        roles = [{"role": "Fox", "talk": talk}] if talk else []
-        write_json(tmp_path / "manifest.json", {"kind": KIND, "roles": roles})
-        check_prompts(rows, make_messages, tokenizer, context, DataRecipe(data_dir=tmp_path))
-
-    for context, talk in ((None, long), (2048, long), (512, short), (512, None)):
-        check(context, talk)
+    talk = {"system": "You are a fox. " * 60, "after": "Be brief."}
+    data = DataRecipe(data_dir=tmp_path)
+    write_json(tmp_path / "manifest.json", {"kind": KIND, "roles": [{"role": "Fox", "talk": talk}]})
+    for context in (None, 2048):
+        check_prompts(rows, make_messages, tokenizer, context, data)
     with pytest.warns(RoleLLMWarning, match=r"prompts of Fox have up to \d+ tokens, and the base takes 300 "):
-        check(300, long)
+        check_prompts(rows, make_messages, tokenizer, 300, data)
     with pytest.warns(RoleLLMWarning, match="prompts of Fox, Owl have"):
-        check(64)
+        check_prompts(rows, make_messages, tokenizer, 64, data)
