@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from rolellm.characters.cards import card as card_module
-from rolellm.characters.cards.card import load_card
+from rolellm.characters.cards.card import MAX_CARD, load_card
 from rolellm.characters.folder import export_card, import_card, read_character
 from rolellm.core.errors import CardError
 
@@ -74,6 +74,9 @@ def encrypted(file: Path) -> Path:
     ("make", "says"),
     [
         pytest.param(lambda file: write(file, ("word/document.xml", b"x")), "a zip without card.json", id="other zip"),
+        pytest.param(
+            lambda file: write(file, ("card.json", bytes(MAX_CARD + 1))), f"over {MAX_CARD:,}", id="too large"
+        ),
         pytest.param(lambda file: encrypted(write(file, ("card.json", b"{}"))), "encrypted", id="encrypted"),
         pytest.param(
             lambda file: file.write_bytes(write(file, ("card.json", b"{}")).read_bytes()[:-9]), "damaged", id="cut off"

@@ -99,3 +99,12 @@ def test_a_picture_keeps_its_pixels_and_texts_and_loses_other_cards(write_png_fi
         save_card(file, value, damaged)
     assert file.read_bytes() == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["card.png", "damaged.png"]
+
+
+def test_an_animated_picture_stays_animated(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (4, 4), (shade, 0, 0)) for shade in (0, 100, 200)]
+    frames[0].save(tmp_path / "in.png", save_all=True, append_images=frames[1:])
+    save_card(tmp_path / "out.png", parse_card(make_card("v3")).raw, tmp_path / "in.png")
+    with Image.open(tmp_path / "out.png") as picture:
+        assert picture.n_frames == 3  # type: ignore[attr-defined]
+    assert load_card(tmp_path / "out.png").name == "Ada Fenn"

@@ -31,6 +31,11 @@ def test_a_turn_of_two_pages_is_cut_at_ends_of_sentences() -> None:
     assert all(segment.text.endswith(".)") and segment.tokens <= 60 for segment in found)
 
 
+def test_one_word_longer_than_a_chunk_ends() -> None:
+    found = build_segments(Profile("Ada", "en", (Turn("Ada", "x" * 1000),)), len, chunk_tokens=50)
+    assert sum(len(item.text.replace("Ada: ", "")) - item.text.count("\n") for item in found) == 1000
+
+
 @pytest.mark.parametrize(
     ("role", "aliases", "language", "line", "about"),
     [
