@@ -38,6 +38,8 @@ def test_values_are_typed_and_the_rest_has_defaults(tmp_path: Path) -> None:
         pytest.param("data: {max_length: 1}", "did you mean training.max_length?", id="key-in-wrong-section"),
         pytest.param("training: {zzz: 1}", "known keys: ", id="nothing-near"),
         pytest.param("data: {mix: {general: 0, role_specific: 0}}", "leaves no rows", id="empty-mix"),
+        pytest.param("training: {lr_scheduler_type: cosin}", "did you mean cosine?", id="schedule-typo"),
+        pytest.param("extend: other.yaml", "did you mean extends?", id="extends-typo"),
         pytest.param("method: {name: qlorra}", "did you mean qlora?", id="choice-typo"),
         pytest.param("training: {padding_free: true}", "share no prefixes; see shared_prefix", id="padding-free"),
         pytest.param("training: {parallelism_config: {}}", "parallelism_config cannot be set", id="context-parallel"),

@@ -174,7 +174,7 @@ def _settle_libraries() -> None:
     # Bars for reading and writing a model and a data set this small would only flicker.
     logging.disable_progress_bar()
     datasets.disable_progress_bars()
-    # Faster by half with two threads where both cores are idle, eight times slower where one is not: see decisions.md.
+    # On busy cores, OpenMP's barriers make two threads eight times slower; on idle ones, half as fast again.
     torch.set_num_threads(1)
 
 

@@ -74,7 +74,7 @@ _JOURNAL_SUFFIX = ".llm"
 #: The places of rows that go through the model together, and their ``max_new_tokens``: one for all of them, so that no
 #: row's limit depends on its neighbours.
 RowBatch = tuple[tuple[int, ...], int]
-# On a CPU, where more is no faster (measured), and for workers, of whose memory nothing is known here.
+# On a CPU, where larger batches are no faster (measured), and for Ray's workers, whose memory is not seen from here.
 _ROWS = 64
 _TOKENS = 16_384
 

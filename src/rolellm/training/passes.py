@@ -15,7 +15,7 @@ import sys
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -89,8 +89,7 @@ class PassPlan:
 
     def to_dict(self) -> dict[str, Any]:
         """What the manifest keeps."""
-        kept = asdict(self)
-        return {key: kept[key] for key in ("replies_per_pass", "gradient_checkpointing")}
+        return {"replies_per_pass": self.replies_per_pass, "gradient_checkpointing": self.gradient_checkpointing}
 
     def shrink(self, training: TrainingRecipe) -> bool:
         """Halve the pass, or compute activations again where it holds a single reply; false where nothing is left."""
@@ -160,8 +159,6 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
             return self._take_passes(model, inputs, num_items_in_batch)
         except torch.OutOfMemoryError as error:
             problem = str(error).partition("\n")[0]
-        finally:
-            self.is_in_pass = False
         # Outside of the handler, whose traceback holds the tensors of the pass.
         self._metrics, self._total_train_tokens = before, tokens
         self._free_memory()

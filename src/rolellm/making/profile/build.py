@@ -132,7 +132,7 @@ def split_phrases(line: str) -> Iterator[str]:
         sentence = " ".join(match[0].split()).strip(" ,，、'’")
         for text in (sentence, *_CLAUSE.split(sentence)):
             words = text.split()
-            # A longer end is no phrase.
+            # An end of more words is not taken for a phrase.
             first = max(len(words) - _LONGEST["en"], 0)
             for start in range(first, max(len(words) - 1, 1)):
                 yield " ".join(words[start:])
