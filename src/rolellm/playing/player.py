@@ -50,7 +50,7 @@ from rolellm.llm.tokens import count_fewest_tokens
 from rolellm.models.prompts.encode import limit_prompt
 from rolellm.models.prompts.render import OPENING, load_system_template, load_template
 from rolellm.playing.settings import Memory, PlaySettings
-from rolellm.playing.talks import Talk, list_swipes
+from rolellm.playing.talks import Talk
 
 #: Columns of a name or a message where a player or a talk shows itself.
 _WIDTH = 80
@@ -472,8 +472,6 @@ class Chat:
         talk: The turns, their swipes, and the file.
         prompt: What was sent for the last reply.
         note: What is wrong with the last reply or with the talk's file; empty for nothing.
-        message: The user's last message; empty before the first.
-        summary: What the model is told of the turns that it does not see; empty for nothing.
 
     Raises:
         SettingsError: For a greeting that does not exist, or a talk with another role.
@@ -488,17 +486,18 @@ class Chat:
         self.note = ""
         if file is not None and file.exists():
             self.talk, self.note = Talk.read(file, part)
-            if part.user:
-                self.talk.name_user(part.user, part.persona)
-            elif self.talk.user not in ("", part.user_name) or self.talk.persona:
-                player = player.with_role(part.with_user(self.talk.user, self.talk.persona))
         else:
             self.talk = Talk.begin(part, file, greeting)
+        talk = self.talk
+        if part.user:
+            talk.name_user(part)
+        elif (talk.user, talk.persona) != (part.user_name, ""):
+            player = player.with_role(part.with_user(talk.user, talk.persona))
         self.player = player
         self.prompt: TalkPrompt | None = None
-        self.summary = ""
         self._memory = memory
-        self.find_message()
+        self._unanswered = ""
+        self._start = self._repeat = 0
 
     def __repr__(self) -> str:
         lines = [f"<Chat with {label(self.player.role, _WIDTH)}: {format_count(len(self.turns), 'turn')}>"]
@@ -512,13 +511,11 @@ class Chat:
         """What was said: messages of the ``user`` and, for the role, the ``assistant``."""
         return self.talk.messages
 
-    def find_message(self) -> None:
-        """Find the user's last message, after the talk was changed."""
-        turns = self.turns
-        places = [index for index, turn in enumerate(turns) if turn.role == "user"]
-        self._start = places[-1] if places else len(turns)
-        self.message = turns[self._start].content if places else ""
-        self._repeat = len(list_swipes(self.talk.turns[-1])) - 1 if turns else 0
+    @property
+    def message(self) -> str:
+        """The user's last message; empty before the first."""
+        messages = [turn.content for turn in self.turns if turn.role == "user"]
+        return self._unanswered or "".join(messages[-1:])
 
     @overload
     def say(self, text: str, *, stream: Literal[False] = False) -> str: ...
@@ -559,7 +556,10 @@ class Chat:
         """
         if not self.message:
             raise SettingsError("there is no message yet; say something first")
-        return self._say(self.message if text is None else text, self._start, self._repeat + 1, stream)
+        start = self._start
+        if not self._unanswered:
+            start = max(index for index, turn in enumerate(self.turns) if turn.role == "user")
+        return self._say(self.message if text is None else text, start, self._repeat + 1, stream)
 
     def save(self, path: str | Path) -> Path:
         """Write the talk to another file, in which it is kept from then on; the one before stays as it is.
@@ -608,7 +608,7 @@ class Chat:
         if prompt.warning not in ("", last_warning):
             warnings.warn(prompt.warning, RoleLLMWarning, stacklevel=3)
         self.prompt = prompt
-        self.message = text
+        self._unanswered = text
         self._start = start
         self._repeat = repeat
         pieces = self._stream_turn(prompt, text, repeat)
@@ -637,53 +637,51 @@ class Chat:
         else:
             talk.cut(start)
             talk.add(user(text), assistant(reply))
+        self._unanswered = ""
         return talk.write()
 
     def _remember(self, turns: Sequence[Message]) -> TalkPrompt:
         """Build a prompt; what it has no room for is summarized where that is wanted."""
         if self._memory == "none":
             return self.player.prompt(turns)
-        talk = self.talk.turns[: len(turns) - 1]
-        ends = [index for index, turn in enumerate(talk, start=1) if turn.get("memory")]
-        start = ends[-1] if ends else 0
-        self.summary = talk[start - 1]["memory"] if ends else ""
-        prompt = self.player.prompt(turns[start:], more=self._describe_memory())
+        start = 0
+        more = summary = ""
+        for index, turn in enumerate(self.talk.turns[: len(turns) - 1], start=1):
+            if turn.get("memory"):
+                start, summary = index, turn["memory"]
+        template = load_template(self.player.part.sheet.language, "play_memory")
+        if summary:
+            more = template.fill(summary=summary)
+        prompt = self.player.prompt(turns[start:], more=more)
         if not prompt.dropped:
             return prompt
         # Half of what is left goes, too, so that a summary serves for some time.
-        middle = (start + prompt.dropped + len(turns)) // 2
-        end = next(index for index in range(middle, len(turns)) if turns[index].role == "user")
-        self.summary = self._summarize(turns[start:end])
-        if not self.summary:
+        end = (start + prompt.dropped + len(turns)) // 2
+        while turns[end].role != "user":
+            end += 1
+        summary = self._summarize(turns[start:end], summary)
+        if not summary:
             return prompt
-        talk[end - 1]["memory"] = self.summary
-        return self.player.prompt(turns[end:], more=self._describe_memory())
+        self.talk.turns[end - 1]["memory"] = summary
+        return self.player.prompt(turns[end:], more=template.fill(summary=summary))
 
-    def _describe_memory(self) -> str:
-        if not self.summary:
-            return ""
-        return load_template(self.player.part.sheet.language, "play_memory").fill(summary=self.summary)
-
-    def _summarize(self, turns: Sequence[Message]) -> str:
+    def _summarize(self, turns: Sequence[Message], summary: str) -> str:
         """Have the model summarize turns, after the summary so far, as many at a time as there is room for."""
         player = self.player
         part = player.part
-        names = {"user": part.user_name, "assistant": part.sheet.role}
+        role = part.sheet.role
         template = load_template(part.sheet.language, "play_summary")
-        context = player.context or 0
-        summary = self.summary
-        lines = [f"{names[turn.role]}: {turn.content}" for turn in turns]
+        limit = limit_prompt(player.context or 0, player.settings.max_tokens)
+        lines = [f"{part.user_name if turn.role == 'user' else role}: {turn.content}" for turn in turns]
         while lines:
-            count = len(lines)
-            while True:
-                talk = "\n".join(filter(None, (summary, *lines[:count])))
-                messages = (user(template.fill(user=part.user_name, role=part.sheet.role, talk=talk)),)
+            for count in range(len(lines), 0, -1):
+                talk = "\n".join([summary, *lines[:count]])
+                messages = (user(template.fill(user=part.user_name, role=role, talk=talk)),)
                 tokens = player.count(messages)
-                if tokens <= limit_prompt(context, player.settings.max_tokens) or count < 2:
+                if tokens <= limit:
+                    reply = "".join(player.answer(TalkPrompt(messages, (), 0, 0, tokens)))
+                    summary = strip_thoughts(reply).strip() or summary
                     break
-                count //= 2
-            if tokens < context:
-                reply = "".join(player.answer(TalkPrompt(messages, (), 0, 0, tokens)))
-                summary = strip_thoughts(reply).strip() or summary
+            # One that has no room on its own is left out.
             lines = lines[count:]
         return summary

@@ -23,8 +23,6 @@ from rolellm.core.text import fold, make_safe_name, replace_surrogates
 from rolellm.llm.model import Message, assistant, user
 
 TALKS: Final = "talks"
-#: The header's key for who the user is; SillyTavern keeps unknown ones there.
-_PERSONA: Final = "rolellm_persona"
 #: Columns of a message that describes a talk.
 _WIDTH: Final = 60
 
@@ -82,8 +80,9 @@ class Talk:
         Raises:
             SettingsError: When there is no such greeting.
         """
-        header = {"user_name": part.user_name, "character_name": part.sheet.role, "create_date": _get_time()}
-        talk = cls({**header, "chat_metadata": {_PERSONA: part.persona}}, [], path)
+        header = {"character_name": part.sheet.role, "create_date": _get_time(), "chat_metadata": {}}
+        talk = cls(header, [], path)
+        talk.name_user(part)
         count = len(part.greetings)
         if not 1 <= greeting <= max(count, 1):
             raise SettingsError(
@@ -110,7 +109,7 @@ class Talk:
             values = [value for _, value in read_jsonl(path, bad=bad)]
         except OSError as error:
             raise SettingsError(f"no talk in {path} ({error.strerror}); /load lists the talks") from error
-        if not values or "chat_metadata" not in values[0]:
+        if not values or {"character_name", "chat_metadata"}.isdisjoint(values[0]):
             raise DataError("not a talk: the first line does not say who talks", path=path)
         talk = cls(values[0], values[1:], path)
         if fold(talk.character) not in map(fold, part.sheet.names):
@@ -121,7 +120,7 @@ class Talk:
         if not bad:
             return talk, ""
         talk._move()
-        return talk, f"{bad[0]}. The talk goes on without this line in {talk.path}"
+        return talk, f"{bad[0]}. The talk goes on without this line in {talk.path}; this file stays as it is"
 
     @property
     def character(self) -> str:
@@ -142,13 +141,17 @@ class Talk:
     @property
     def persona(self) -> str:
         """Who that is."""
-        metadata = self.header.get("chat_metadata")
-        return str(metadata.get(_PERSONA) or "") if isinstance(metadata, dict) else ""
+        return str(self.header.get("persona") or "")
 
-    def name_user(self, name: str, persona: str) -> None:
+    def name_user(self, part: Part) -> None:
         """Say who talks to the role from now on."""
-        metadata = self.header.get("chat_metadata") or {}
-        self.header |= {"user_name": name, "chat_metadata": {**metadata, _PERSONA: persona}}
+        self.header |= {"user_name": part.user_name, "persona": part.persona}
+
+    @property
+    def summary(self) -> str:
+        """The last summary; empty where there is none."""
+        memories = [str(turn["memory"]) for turn in self.turns if turn.get("memory")]
+        return "".join(memories[-1:])
 
     @property
     def turns(self) -> list[dict[str, Any]]:
@@ -159,6 +162,11 @@ class Talk:
     def messages(self) -> list[Message]:
         """The turns as a prompt has them."""
         return [(user if turn.get("is_user") else assistant)(turn["mes"]) for turn in self.turns]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nobody else has changed the file since it was read or written."""
+        return self.path is None or _get_stamp(self.path) == self._stamp
 
     def add(self, *messages: Message) -> None:
         """Add turns."""
@@ -208,7 +216,7 @@ class Talk:
         if self.path is None:
             return ""
         fault = ""
-        if _get_stamp(self.path) != self._stamp:
+        if not self.is_current:
             fault = f"{self.path} was changed meanwhile"
             self._move()
             fault += f"; the talk goes on in {self.path}"

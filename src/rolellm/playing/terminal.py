@@ -202,10 +202,10 @@ class Terminal:
     def _show_reply(self, start: Callable[[], str | Iterator[str]]) -> None:
         lines = Wrapper(_write, _get_width())
         try:
-            summary = self._chat.summary
+            summary = self._chat.talk.summary
             pieces = start()
-            if self._chat.summary != summary:
-                self._tell(f"What {self._chat.player.role} remembers of earlier turns: {self._chat.summary}")
+            if self._chat.talk.summary != summary:
+                self._tell(f"What {self._chat.player.role} remembers of earlier turns: {self._chat.talk.summary}")
             lines.put(make_visible(f"{self._chat.player.role}: "))
             for piece in pieces:
                 lines.put(self._make_visible(piece))

@@ -73,25 +73,20 @@ class TalkPage:
         self._settings = settings
         self._picture = find_picture(source)
         self.folder = choose_talk_folder(source, self._player.role)
-        self._chats: dict[str, Chat] = {}
         self._shown: dict[str, _ShownReplies] = {}
+        self._chats: dict[str, Chat] = {}
         talks = list_talks(self.folder) if settings.resume else []
-        self._last = self.open(talks[0].name if talks else None)
+        self._last = self._open(talks[0].name if talks else "")
         _read_votes(votes)
 
-    def open(self, name: str | None) -> Chat:
+    def _open(self, name: str) -> Chat:
         """Open a talk by its file's name, or begin one."""
         path = self.folder / Path(name).name if name else choose_talk_path(self.folder)
         chat = self._chats.get(path.name)
-        if chat is None:
+        # Others may have gone on with the talk.
+        if chat is None or chat.talk.path != path or not chat.talk.is_current:
             settings = self._settings
             chat = Chat(self._player, path, greeting=settings.greeting, memory=settings.memory)
-            if chat.note:
-                gr.Warning(escape(chat.note))
-        return self._add(chat)
-
-    def _add(self, chat: Chat) -> Chat:
-        self._last = self._chats[_get_name(chat)] = chat
         return chat
 
     def build(self) -> gr.Blocks:
@@ -121,16 +116,13 @@ class TalkPage:
                 # A thumb up is a vote.
                 feedback_options=("Like",) if is_blind else (),
             )
-            with gr.Row(visible=False) as self._swipes:
-                back = gr.Button("Previous", size="sm", min_width=70)
-                self._count = gr.Button("", size="sm", min_width=70, interactive=False)
-                on = gr.Button("Next", size="sm", min_width=70)
+            self._swipes = gr.Radio(show_label=False, container=False, visible=False)
             self._box = gr.Textbox(
                 show_label=False, container=False, placeholder="Say something", submit_btn=True, autofocus=True
             )
             self._turn = gr.State()
-            views = [self._talks, self._branch, self._file, self._summary, self._chatbot, self._swipes, self._count]
-            views += [self._box, self._turn]
+            views = [self._talks, self._branch, self._file, self._summary, self._chatbot, self._swipes, self._box]
+            views.append(self._turn)
             replying: Any = {"outputs": views, "concurrency_id": "reply", "show_progress": "hidden"}
             plain: Any = {"outputs": views, "show_progress": "hidden"}
             replies = [
@@ -140,12 +132,12 @@ class TalkPage:
             self._box.stop(self.show_talk, self._talks, cancels=replies, **plain)
             page.load(lambda: self.show(self._last), None, **plain)
             self._talks.input(self.show_talk, self._talks, **plain)
-            begin.click(lambda: self.show_talk(None), None, **plain)
+            begin.click(lambda: self.show_talk(""), None, **plain)
             self._chatbot.select(self.choose_turn, None, **plain)
             self._branch.click(self.branch, [self._talks, self._turn], **plain)
             self._chatbot.edit(self.edit, self._talks, **plain)
-            back.click(lambda name: self.swipe(name, -1), self._talks, **plain)
-            on.click(lambda name: self.swipe(name, 1), self._talks, **plain)
+            self._swipes.input(self.swipe, [self._talks, self._swipes], **plain)
+            self._chatbot.clear(lambda: self.show_talk(""), None, **plain)
             if is_blind:
                 self._chatbot.like(self.vote, self._talks)
         return page
@@ -153,46 +145,48 @@ class TalkPage:
     def show(self, chat: Chat, **box: Any) -> _View:
         """Show a talk, with changes to the box in which the user types."""
         turns = chat.turns
+        path = chat.talk.path
         name = _get_name(chat)
-        swipes = list_swipes(chat.talk.turns[-1]) if turns else []
-        place = chat.talk.turns[-1].get("swipe_id", 0) + 1 if turns else 0
-        files = list_talks(self.folder)
-        choices = [(f"{file.stem[:13]} {describe_talk(file)}", file.name) for file in files]
-        is_kept = chat.talk.path in files
-        if not is_kept:
-            choices.insert(0, ("New talk", name))
+        self._last = self._chats[name] = chat
+        if chat.note:
+            gr.Warning(escape(chat.note))
+        last = chat.talk.turns[-1] if turns else {"mes": ""}
+        swipes = list_swipes(last)
         shown = self._shown.get(name)
         if shown is not None and tuple(swipes[-len(shown.replies) :]) == shown.replies:
             turns = [*turns[:-1], *map(assistant, shown.replies)]
+        files = list_talks(self.folder)
+        choices = [(f"{file.stem[:13]} {describe_talk(file)}", file.name) for file in files]
+        is_kept = path in files
+        if not is_kept:
+            choices.insert(0, ("New talk", name))
+        labels = [(f"{number} of {len(swipes)}", number - 1) for number in range(1, len(swipes) + 1)]
         return {
             self._talks: gr.Dropdown(choices, value=name),
             self._chatbot: _draw(turns),
-            self._file: gr.DownloadButton(value=str(chat.talk.path) if is_kept else None, interactive=is_kept),
-            self._summary: gr.Textbox(chat.summary, visible=bool(chat.summary)),
-            self._swipes: gr.Row(visible=len(swipes) > 1),
-            self._count: f"{place} of {len(swipes)}",
+            self._file: gr.DownloadButton(value=str(path) if is_kept else None, interactive=is_kept),
+            self._summary: gr.Textbox(chat.talk.summary, visible=bool(chat.talk.summary)),
+            self._swipes: gr.Radio(labels, value=swipes.index(last["mes"]), visible=len(swipes) > 1),
             self._branch: "Branch",
             self._turn: None,
             self._box: gr.Textbox(submit_btn=True, stop_btn=False, **box),
         }
 
-    def show_talk(self, name: str | None) -> _View:
-        """Show a talk as it is; by default a new one."""
+    def show_talk(self, name: str) -> _View:
+        """Show a talk as it is, or a new one."""
         try:
-            chat = self.open(name)
+            return self.show(self._open(name))
         except RoleLLMError as error:
-            gr.Warning(escape(str(error)))
-            chat = self._last
-        return self.show(chat)
+            raise gr.Error(escape(str(error)), print_exception=False) from error
 
     def say(self, name: str, message: str) -> Iterator[_View]:
         """Say something; yield views as replies arrive, one model after the other, in random order."""
-        chat = self.open(name)
+        chat = self._open(name)
         yield from self._reply(chat, [*chat.turns, user(message)])
 
     def retry(self, name: str) -> Iterator[_View]:
         """Get another reply to the last message."""
-        chat = self.open(name)
+        chat = self._open(name)
         turns = chat.turns
         if turns and turns[-1].role == "assistant":
             turns.pop()
@@ -217,8 +211,6 @@ class TalkPage:
                         due = time.monotonic() + _PAUSE
                         shown = _draw([*turns, *map(assistant, replies)])
                         yield {self._chatbot: shown, self._box: gr.Textbox("", submit_btn=False, stop_btn=True)}
-                if chat.note:
-                    gr.Info(escape(chat.note))
         except RoleLLMError as error:
             # The reason may name the model.
             reason = "there was no reply; ask each model alone to learn why" if len(names) > 1 else str(error)
@@ -227,30 +219,24 @@ class TalkPage:
             return
         if len(names) > 1:
             self._shown[_get_name(chat)] = _ShownReplies(tuple(names), tuple(replies), time.monotonic())
-        yield self.show(self._add(chat), value="")
+        yield self.show(chat, value="")
 
     def edit(self, name: str, event: gr.EditData) -> _View:
         """Change any turn."""
-        chat = self.open(name)
+        chat = self._open(name)
         text = "".join(part["text"] for part in event.value) if isinstance(event.value, list) else event.value
         chat.talk.change(_get_index(event), text)
         return self._keep(chat)
 
-    def swipe(self, name: str, step: int) -> _View:
-        """Go to another of the last turn's texts."""
-        chat = self.open(name)
-        last = len(chat.turns) - 1
-        turn = chat.talk.turns[last]
-        chat.talk.show(last, (turn.get("swipe_id", 0) + step) % len(list_swipes(turn)))
+    def swipe(self, name: str, swipe: int) -> _View:
+        """Let another of the last turn's texts stand."""
+        chat = self._open(name)
+        chat.talk.show(len(chat.turns) - 1, swipe)
         return self._keep(chat)
 
-    def _keep(self, chat: Chat) -> _View:
-        chat.find_message()
-        self._shown.pop(_get_name(chat), None)
-        fault = chat.talk.write() if chat.message else ""
-        if fault:
-            gr.Warning(escape(fault))
-        return self.show(self._add(chat))
+    def _keep(self, chat: Chat, **box: Any) -> _View:
+        chat.note = chat.talk.write()
+        return self.show(chat, **box)
 
     def choose_turn(self, event: gr.SelectData) -> _View:
         """Choose the turn to branch after."""
@@ -259,17 +245,16 @@ class TalkPage:
 
     def branch(self, name: str, turn: int | None) -> _View:
         """Copy a talk, up to the turn that was clicked, and go on with the copy."""
-        chat = self.open(name)
-        talk = chat.talk.branch(len(chat.turns) if turn is None else turn + 1)
-        fault = talk.write()
-        if fault:
-            gr.Warning(escape(fault))
-            return self.show(chat)
-        return self.show_talk(None if talk.path is None else talk.path.name)
+        chat = self._open(name)
+        turns = chat.turns[: None if turn is None else turn + 1]
+        # A message without its reply is typed again.
+        message = turns.pop().content if turns and turns[-1].role == "user" else ""
+        chat.talk = chat.talk.branch(len(turns))
+        return self._keep(chat, value=message)
 
     def vote(self, name: str, like: gr.LikeData) -> None:
         """Keep a vote for a reply, which then stands, and name its model."""
-        chat = self.open(name)
+        chat = self._open(name)
         shown = self._shown.get(name)
         last = len(chat.turns) - 1
         preferred = _get_index(like) - last
