@@ -49,6 +49,7 @@ def run_chat(
     play_settings: PlaySettings,
     talk_settings: TalkSettings,
     page: _Page,
+    resume: bool = False,
 ) -> None:
     """Talk to a role in the terminal or on a local page (--web).
 
@@ -57,6 +58,7 @@ def run_chat(
 
     Args:
         role: A character's folder, a card, or the name of a role of RoleBench.
+        resume: Continue the last talk.
     """
     from rolellm.core.threads import wait_briefly
 
@@ -77,15 +79,16 @@ def run_chat(
     from rolellm.playing.terminal import Terminal
 
     player = RolePlayer(llm, role, **dump(play_settings))
-    part = player.part
-    if talk_settings.me or talk_settings.persona:
-        player = player.with_role(part.with_user(talk_settings.me or part.user_name, talk_settings.persona))
     # Its progress bar is not to appear within a talk.
     player.load()
-    if page.web:
-        _serve_talk_page(player, name, role, page, play_settings, talk_settings)
-    else:
-        Terminal(player, role, talk_settings).run()
+    if not page.web:
+        Terminal(player, role, talk_settings, resume=resume).run()
+        return
+    players = {name: player}
+    if page.against is not None:
+        players[page.against] = RolePlayer(page.against, player.part, **dump(play_settings))
+        players[page.against].load()
+    _serve_talk_page(players, role, page, talk_settings, resume)
 
 
 def make_played_llm(chosen: PlayedOptions, calls: CallOptions | None = None, default: str | None = None) -> LLM:
@@ -110,23 +113,13 @@ def make_played_llm(chosen: PlayedOptions, calls: CallOptions | None = None, def
 
 
 def _serve_talk_page(
-    player: RolePlayer,
-    name: str,
-    role: str,
-    page: _Page,
-    play_settings: PlaySettings,
-    talk_settings: TalkSettings,
+    players: Mapping[str, RolePlayer], role: str, page: _Page, talk_settings: TalkSettings, resume: bool
 ) -> None:
     """Serve the page until somebody asks to stop."""
     from rolellm.cli.label import get_login, serve_until_stopped
-    from rolellm.playing.player import RolePlayer
     from rolellm.reporting.labelling.talk import TalkPage
 
-    players = {name: player}
-    if page.against is not None:
-        players[page.against] = RolePlayer(page.against, player.part, **dump(play_settings))
-        players[page.against].load()
-    talk_page = TalkPage(players, role, talk_settings, page.votes, get_login())
+    talk_page = TalkPage(players, role, talk_settings, page.votes, get_login(), resume=resume)
     serve_until_stopped(talk_page.build(), port=page.port, share=page.share, folder=talk_page.folder)
     if page.votes.is_dir():
         votes = str(page.votes)

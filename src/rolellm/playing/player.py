@@ -49,7 +49,7 @@ from rolellm.llm.model import (
 from rolellm.llm.tokens import count_fewest_tokens
 from rolellm.models.prompts.encode import limit_prompt
 from rolellm.models.prompts.render import OPENING, load_system_template, load_template
-from rolellm.playing.settings import Memory, PlaySettings
+from rolellm.playing.settings import PlaySettings, TalkSettings
 from rolellm.playing.talks import Talk
 
 #: Columns of a name or a message where a player or a talk shows itself.
@@ -136,18 +136,14 @@ class RolePlayer:
         return f"<RolePlayer {label(self.role, _WIDTH)}: {label(self.model.name, _WIDTH)}; {ways}>"
 
     def with_role(self, character: Any) -> RolePlayer:
-        """The same model with another role, which talks to the same user.
+        """The same model with another role.
 
         Raises:
             SettingsError: For an unknown role.
             DataError: For a folder or a card that cannot be read.
         """
-        part = find_part(character)
-        own = self.part
-        if own.user and not part.user:
-            part = part.with_user(own.user, own.persona)
         player = copy.copy(self)
-        player._play(part)
+        player._play(find_part(character))
         return player
 
     @property
@@ -187,9 +183,19 @@ class RolePlayer:
         """A talk's beginning: the card's greeting, where there is one."""
         return [assistant(text) for text in self.part.greetings[:1]]
 
-    def chat(self, path: str | Path | None = None, *, greeting: int = 1, memory: Memory = "none") -> Chat:
-        """A talk, which begins with the card's greeting where there is one; see `Chat`."""
-        return Chat(self, path, greeting=greeting, memory=memory)
+    @suggest_keywords(TalkSettings)
+    def chat(self, path: str | Path | None = None, **options: Any) -> Chat:
+        """A talk, which begins with the card's greeting where there is one.
+
+        Args:
+            path: A file in which it is kept, whole after each reply; a talk that is there is gone on with.
+            options: Fields of `rolellm.playing.settings.TalkSettings`, such as ``me`` or ``greeting``.
+
+        Raises:
+            SettingsError: For a greeting that does not exist, or a talk with another role.
+            DataError: For a file that is not a talk.
+        """
+        return Chat(self, path, read(TalkSettings, options))
 
     @cached_property
     def context(self) -> int | None:
@@ -464,8 +470,7 @@ class Chat:
     Args:
         player: Who plays it.
         path: A file in which the talk is kept, whole after each reply. A talk that is there is gone on with.
-        greeting: Which of the card's greetings opens a new talk, from 1.
-        memory: ``summary`` has the model summarize the turns that its context has no room for.
+        settings: Who the user is, and how the talk begins and goes on.
 
     Attributes:
         player: Who plays it.
@@ -478,24 +483,24 @@ class Chat:
         DataError: For a file that is not a talk.
     """
 
-    def __init__(
-        self, player: RolePlayer, path: str | Path | None = None, *, greeting: int = 1, memory: Memory = "none"
-    ) -> None:
+    def __init__(self, player: RolePlayer, path: str | Path | None, settings: TalkSettings) -> None:
         part = player.part
+        if settings.me or settings.persona:
+            part = part.with_user(settings.me or part.user_name, settings.persona)
         file = None if path is None else Path(path)
         self.note = ""
         if file is not None and file.exists():
             self.talk, self.note = Talk.read(file, part)
         else:
-            self.talk = Talk.begin(part, file, greeting)
+            self.talk = Talk.begin(part, file, settings.greeting)
         talk = self.talk
         if part.user:
             talk.name_user(part)
         elif (talk.user, talk.persona) != (part.user_name, ""):
-            player = player.with_role(part.with_user(talk.user, talk.persona))
-        self.player = player
+            part = part.with_user(talk.user, talk.persona)
+        self.player = player.with_role(part)
         self.prompt: TalkPrompt | None = None
-        self._memory = memory
+        self._memory = settings.memory
         self._unanswered = ""
         self._start = self._repeat = 0
 

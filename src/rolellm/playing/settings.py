@@ -47,14 +47,12 @@ class TalkSettings:
     """Talk.
 
     Attributes:
-        resume: Continue the last talk.
         me: Your name, for the card's {{user}}.
         persona: Who you are, in a sentence or two.
         greeting: Which of the card's greetings opens a new talk.
         memory: summary has the model summarize the turns that no longer fit into its context.
     """
 
-    resume: bool = False
     me: str = ""
     persona: str = ""
     greeting: int = Field(default=1, ge=1)

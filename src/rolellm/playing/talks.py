@@ -223,7 +223,7 @@ class Talk:
         try:
             write_jsonl(self.path, [self.header, *self._lines])
         except (OSError, SettingsError) as error:
-            return f"the talk is not kept ({error}); /save FILE writes it elsewhere"
+            return f"the talk is not kept ({error}); fix that, or save it elsewhere"
         self._stamp = _get_stamp(self.path)
         return fault
 

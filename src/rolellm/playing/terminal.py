@@ -100,9 +100,10 @@ class Terminal:
         player: Who to talk to.
         source: Where the role is from, which decides where talks are kept.
         settings: How talks begin and go on.
+        resume: Go on with the last talk.
     """
 
-    def __init__(self, player: RolePlayer, source: str | Path, settings: TalkSettings) -> None:
+    def __init__(self, player: RolePlayer, source: str | Path, settings: TalkSettings, *, resume: bool = False) -> None:
         self._session: PromptSession[str] | None = None
         if sys.stdin.isatty():
             keys = KeyBindings()
@@ -111,17 +112,15 @@ class Terminal:
         self._settings = settings
         self._folder = choose_talk_folder(source, player.role)
         last_talk = next(iter(list_talks(self._folder)), None)
-        if settings.resume and last_talk is None:
+        if resume and last_talk is None:
             raise SettingsError(f"there is no talk with {player.role} yet; drop --resume")
-        self._open(player, last_talk if settings.resume else None)
-        if last_talk and not settings.resume:
+        self._open(player, last_talk if resume else None)
+        if last_talk and not resume:
             self._tell(f"The last talk is {last_talk}; /load 1 or --resume goes on with it.")
 
     def _open(self, player: RolePlayer, path: Path | None = None) -> None:
         """Begin a talk, or go on with one."""
-        settings = self._settings
-        file = path or choose_talk_path(self._folder)
-        self._chat = chat = Chat(player, file, greeting=settings.greeting, memory=settings.memory)
+        self._chat = chat = Chat(player, path or choose_talk_path(self._folder), self._settings)
         self._tell(f"You are talking to {player.role}. /help lists the commands. The talk is kept in {chat.talk.path}.")
         if chat.note:
             self._tell(f"note: {chat.note}")

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import gradio as gr
@@ -30,6 +31,8 @@ from rolellm.playing.talks import choose_talk_folder, choose_talk_path, describe
 
 #: Seconds between two views of a reply: each is sent, and drawn, whole.
 _PAUSE = 0.1
+#: Seconds to wait for the end of a reply that was stopped.
+_PATIENCE = 5.0
 _View = dict[Any, Any]
 
 
@@ -50,6 +53,7 @@ class TalkPage:
         settings: How talks begin and go on.
         votes: The folder of the votes.
         annotator: Who votes.
+        resume: Show the last talk first.
 
     Attributes:
         folder: The folder of the talks.
@@ -66,6 +70,8 @@ class TalkPage:
         settings: TalkSettings,
         votes: Path,
         annotator: str,
+        *,
+        resume: bool = False,
     ) -> None:
         self._players, self._votes = players, votes
         self._annotator = check_annotator(annotator)
@@ -75,7 +81,8 @@ class TalkPage:
         self.folder = choose_talk_folder(source, self._player.role)
         self._shown: dict[str, _ShownReplies] = {}
         self._chats: dict[str, Chat] = {}
-        talks = list_talks(self.folder) if settings.resume else []
+        self._replying = Lock()
+        talks = list_talks(self.folder) if resume else []
         self._last = self._open(talks[0].name if talks else "")
         _read_votes(votes)
 
@@ -85,8 +92,7 @@ class TalkPage:
         chat = self._chats.get(path.name)
         # Others may have gone on with the talk.
         if chat is None or chat.talk.path != path or not chat.talk.is_current:
-            settings = self._settings
-            chat = Chat(self._player, path, greeting=settings.greeting, memory=settings.memory)
+            chat = self._chats[path.name] = Chat(self._player, path, self._settings)
         return chat
 
     def build(self) -> gr.Blocks:
@@ -129,8 +135,8 @@ class TalkPage:
                 self._box.submit(self.say, [self._talks, self._box], **replying),
                 self._chatbot.retry(self.retry, self._talks, **replying),
             ]
-            self._box.stop(self.show_talk, self._talks, cancels=replies, **plain)
-            page.load(lambda: self.show(self._last), None, **plain)
+            self._box.stop(None, cancels=replies).then(self.show_talk, self._talks, **plain)
+            page.load(lambda: self.show_talk(_get_name(self._last)), None, **plain)
             self._talks.input(self.show_talk, self._talks, **plain)
             begin.click(lambda: self.show_talk(""), None, **plain)
             self._chatbot.select(self.choose_turn, None, **plain)
@@ -152,8 +158,8 @@ class TalkPage:
             gr.Warning(escape(chat.note))
         last = chat.talk.turns[-1] if turns else {"mes": ""}
         swipes = list_swipes(last)
-        shown = self._shown.get(name)
-        if shown is not None and tuple(swipes[-len(shown.replies) :]) == shown.replies:
+        shown = self._get_shown(chat)
+        if shown is not None:
             turns = [*turns[:-1], *map(assistant, shown.replies)]
         files = list_talks(self.folder)
         choices = [(f"{file.stem[:13]} {describe_talk(file)}", file.name) for file in files]
@@ -172,8 +178,17 @@ class TalkPage:
             self._box: gr.Textbox(submit_btn=True, stop_btn=False, **box),
         }
 
+    def _get_shown(self, chat: Chat) -> _ShownReplies | None:
+        """Get the replies of the last turn that may be voted on."""
+        shown = self._shown.get(_get_name(chat))
+        swipes = list_swipes(chat.talk.turns[-1]) if chat.turns else []
+        return shown if shown is not None and tuple(swipes[-2:]) == shown.replies else None
+
     def show_talk(self, name: str) -> _View:
         """Show a talk as it is, or a new one."""
+        # What there is of a reply that was stopped, or left by a reload, is kept first.
+        if self._replying.acquire(timeout=_PATIENCE):
+            self._replying.release()
         try:
             return self.show(self._open(name))
         except RoleLLMError as error:
@@ -181,16 +196,18 @@ class TalkPage:
 
     def say(self, name: str, message: str) -> Iterator[_View]:
         """Say something; yield views as replies arrive, one model after the other, in random order."""
-        chat = self._open(name)
-        yield from self._reply(chat, [*chat.turns, user(message)])
+        with self._replying:
+            chat = self._open(name)
+            yield from self._reply(chat, [*chat.turns, user(message)])
 
     def retry(self, name: str) -> Iterator[_View]:
         """Get another reply to the last message."""
-        chat = self._open(name)
-        turns = chat.turns
-        if turns and turns[-1].role == "assistant":
-            turns.pop()
-        yield from self._reply(chat, turns, is_retry=True)
+        with self._replying:
+            chat = self._open(name)
+            turns = chat.turns
+            if turns and turns[-1].role == "assistant":
+                turns.pop()
+            yield from self._reply(chat, turns, is_retry=True)
 
     def _reply(self, chat: Chat, turns: list[Message], is_retry: bool = False) -> Iterator[_View]:
         names = random.sample(list(self._players), len(self._players))
@@ -225,7 +242,9 @@ class TalkPage:
         """Change any turn."""
         chat = self._open(name)
         text = "".join(part["text"] for part in event.value) if isinstance(event.value, list) else event.value
-        chat.talk.change(_get_index(event), text)
+        # The second of two replies is a text of the last turn, too.
+        index = min(_get_index(event), len(chat.turns) - 1)
+        chat.talk.change(index, text)
         return self._keep(chat)
 
     def swipe(self, name: str, swipe: int) -> _View:
@@ -255,10 +274,10 @@ class TalkPage:
     def vote(self, name: str, like: gr.LikeData) -> None:
         """Keep a vote for a reply, which then stands, and name its model."""
         chat = self._open(name)
-        shown = self._shown.get(name)
+        shown = self._get_shown(chat)
         last = len(chat.turns) - 1
         preferred = _get_index(like) - last
-        if shown is None or len(set(shown.replies)) < 2 or preferred not in (0, 1):
+        if shown is None or preferred not in (0, 1):
             raise gr.Error("there is no vote on this reply; say something and wait for both replies")
         swipes = list_swipes(chat.talk.turns[last])
         chat.talk.show(last, swipes.index(shown.replies[preferred]))
