@@ -121,7 +121,6 @@ def stages(role: str, script: Path, llm: Any, home: Path, arguments: argparse.Na
         "language": character.language,
         "minutes": (time.monotonic() - begun) / 60,
         "defects": character.made["build"]["defects"],
-        "mended": character.made["build"]["mended"],
         "candidates": made["candidates"],
         "pairs_kept": made["kept"] / max(made["candidates"], 1),
         "dropped": {name: count for name, count in made["dropped"].items() if count},
