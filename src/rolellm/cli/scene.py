@@ -1,0 +1,128 @@
+"""``rolellm scene``: several characters in one scene, and CoSER's benchmark."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from rolellm.cli.llm_options import get_scripted_models, run_or_estimate, stop_if_dry
+from rolellm.cli.options import with_options
+from rolellm.cli.output import say
+from rolellm.cli.play import make_played_llm
+from rolellm.core.errors import SettingsError
+from rolellm.core.result import Result
+from rolellm.core.sanitize import make_visible
+from rolellm.llm.llm import LLM, CallOptions, EngineOptions
+from rolellm.playing.settings import PlaySettings
+from rolellm.runs import Run
+
+if TYPE_CHECKING:
+    from rolellm.scenes.scene import Scene
+    from rolellm.scenes.visibility import SceneTurn
+
+
+@with_options
+def run_scene(
+    model_options: EngineOptions,
+    call_options: CallOptions,
+    settings: PlaySettings,
+    file: Annotated[str, typer.Argument(metavar="[SCENE.yaml]")] = "",
+    cast: list[str] | None = None,
+    director: Path | None = None,
+    judge: Path | None = None,
+    prompts: Path | None = None,
+    format: Literal["scene", "coser"] = "scene",
+    limit: Annotated[int | None, typer.Option(min=1)] = None,
+    out: Path = Path("scene"),
+    rescore: Path | None = None,
+) -> Result:
+    """Play a scene with several characters, each of whom sees only what it witnesses; or CoSER's benchmark.
+
+    Args:
+        file: The scene (docs/scenes.md), or with --format coser a test set of CoSER.
+        cast: NAME=MODEL: the model or adapter of one character; repeatable. All others share the main model.
+        director: YAML settings of the model that tells the environment and chooses the next speaker.
+        judge: With --format coser: YAML settings of the judge.
+        prompts: YAML file with prompts of your own, such as CoSER's.
+        format: The form of the file.
+        limit: With --format coser: play only the first N rows.
+        out: Folder of the run; the same command continues one that stopped.
+        rescore: Compute CoSER's scores from a file that its evaluation, or this command, wrote, instead of playing.
+    """
+    if rescore is not None:
+        from rolellm.scenes.coser import rescore as compute_scores
+
+        return compute_scores(rescore)
+    if not file:
+        raise SettingsError("no scene; name its file, or a test set with --format coser")
+
+    from rolellm.scenes.play import PlayScenes
+    from rolellm.scenes.scene import read_scene
+
+    llm = make_played_llm(model_options, call_options)
+    models: dict[str, Any] = {"cast": _read_cast(cast or ()), "director": _read_llm(director), "prompts": prompts}
+    if format == "coser":
+        return _run_coser(file, llm, settings, models, judge, limit, out)
+    if judge is not None:
+        raise SettingsError("--judge needs --format coser")
+    if not llm.dry_run:
+        models["on_turn"] = _show
+    step = PlayScenes([read_scene(file)], settings, **models)
+    return run_or_estimate(step, llm, out)
+
+
+def _run_coser(
+    file: str,
+    llm: LLM,
+    settings: PlaySettings,
+    models: dict[str, Any],
+    judge: Path | None,
+    limit: int | None,
+    out: Path,
+) -> Run[Any]:
+    from rolellm.runs import run_step
+    from rolellm.scenes.coser import read_coser_rows
+    from rolellm.scenes.critique import CritiqueScenes
+    from rolellm.scenes.play import PlayScenes
+
+    rows = read_coser_rows(file)[:limit]
+    step = PlayScenes([row.to_scene() for row in rows], settings, is_strict=True, **models)
+    stop_if_dry(step, llm)
+    run = run_step(step, llm, out / "scenes")
+    if judge is None:
+        return run
+    critique = CritiqueScenes(rows, run.result.scenes, models["prompts"])
+    judged = run_step(critique, _read_llm(judge), out / "critique")
+    evaluation = str(judged.folder / "evaluation.json")
+    return judged.continue_with(shlex.join(["rolellm", "scene", "--rescore", evaluation, "--json"]))
+
+
+def _read_cast(members: Iterable[str]) -> dict[str, LLM]:
+    """Read the models of the cast.
+
+    Raises:
+        SettingsError: For a member that is not NAME=MODEL, and one named twice.
+    """
+    cast: dict[str, LLM] = {}
+    for member in members:
+        name, separator, model = member.partition("=")
+        if not separator or not name or not model:
+            raise SettingsError(f"--cast {member}: write NAME=MODEL, such as Ada=runs/ada")
+        if name in cast:
+            raise SettingsError(f"--cast names {name} twice; give each character one model")
+        source = Path(model)
+        is_settings = source.suffix in (".yaml", ".yml") and source.is_file()
+        cast[name] = LLM.of(source, get_scripted_models()) if is_settings else LLM.resolve(model)
+    return cast
+
+
+def _read_llm(path: Path | None) -> LLM | None:
+    return None if path is None else LLM.of(path, get_scripted_models())
+
+
+def _show(_: Scene, turn: SceneTurn) -> None:
+    say(f"{make_visible(turn.speaker)}: {make_visible(turn.text)}\n")
