@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -99,7 +100,7 @@ def test_a_character_sees_what_it_witnessed_and_no_thought_of_others(played: tup
             assert (f"secret{turn.turn}]" in text) == is_own
         roles = [message.role for message in talk]
         assert roles[-1] == "user"
-        assert all(first != second for first, second in zip(roles, roles[1:], strict=False))
+        assert all(first != second for first, second in pairwise(roles))
 
 
 def test_a_scene_goes_in_turn_to_its_end_and_a_second_run_asks_nothing(tmp_path: Path) -> None:
@@ -223,14 +224,14 @@ def test_a_row_of_coser_is_played_judged_and_scored_again_from_its_file(tmp_path
     def judge(request: Request) -> Any:
         dimension = request.tag.rpartition("/")[2]
         flaws = [{"instance": "…", "type": "…", "severity": 5}, {"instance": "…", "type": "…", "severity": None}]
-        return {dimension: {"flaws": flaws * 6}}
+        return {dimension: {"flaws": flaws * 4}}
 
     step = PlayScenes([rows[0].to_scene()], PlaySettings(), is_strict=True)
     played = run_step(step, llm_of(act), tmp_path / "scenes")
     assert len(played.result.scenes[0].turns) == 20
     judged = run_step(CritiqueScenes(rows, played.result.scenes), llm_of(judge), tmp_path / "critique")
     own_turns = sum(turn.speaker != ENVIRONMENT for turn in played.result.scenes[0].turns)
-    expected = 100 - (36 - 0.3 * own_turns) * 5
+    expected = 100 - (24 - 0.3 * own_turns) * 5
     scores = rescore(judged.folder / "evaluation.json")
     assert dict(scores.cases["Lamps-3-1"]) == pytest.approx(dict.fromkeys(scores.cases["Lamps-3-1"], expected))
     assert judged.result.means["Mean"].mean == pytest.approx(expected)
