@@ -18,10 +18,11 @@ from rolellm.llm.model import Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.playing.settings import PlaySettings
 from rolellm.runs import Run, run_step
+from rolellm.scenes.behavior import find_lapses
 from rolellm.scenes.coser import compute_rouge_l, read_coser_rows, rescore
 from rolellm.scenes.critique import CritiqueScenes
 from rolellm.scenes.play import PlayScenes, ScenesResult
-from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter, read_scene
+from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter, Secret, read_scene
 from rolellm.scenes.utterance import split_utterance, strip_inner_thoughts
 from rolellm.scenes.visibility import SceneTurn, build_talk
 
@@ -135,6 +136,40 @@ def test_a_model_chooses_the_speakers(tmp_path: Path, answer: str, speakers: lis
     assert [turn.speaker for turn in played.turns] == speakers
     assert played.ended == ended
     assert note in played.turns[-1].note
+
+
+@given(played_scenes(), st.data())
+def test_knowing_what_one_did_not_witness_is_found(played: tuple[Scene, list[SceneTurn]], data: st.DataObject) -> None:
+    stage, turns = played
+    number = data.draw(st.integers(1, len(turns)))
+    speaker = turns[number - 1].speaker
+    secret = Secret(words="the third stone", known_by=(speaker,) if data.draw(st.booleans()) else ("Ada",))
+    said = replace(turns[number - 1], text="It is under THE THIRD stone.")
+    lapses = find_lapses(replace(stage, secrets=(secret,)), [*turns[: number - 1], said, *turns[number:]])
+    assert [lapse.turn for lapse in lapses] == [number] * (speaker not in (*secret.known_by, ENVIRONMENT))
+
+
+def test_whoever_heard_a_secret_may_know_it_and_who_was_away_may_not() -> None:
+    stage = scene(secrets=(Secret(words="third stone", known_by=("Ada",)),))
+    lines = [("Ada", "Under the third stone.", ("Ada", "Brom")), ("Brom", "The third stone?", NAMES)]
+    lines += [("Ada", "[The third stone.] No.", ("Ada", "Dora")), ("Dora", "Third stone!", NAMES)]
+    turns = [SceneTurn(index, *line[:2], tuple(line[2])) for index, line in enumerate(lines, start=1)]
+    turns[1] = replace(turns[1], present=("Ada", "Brom"))
+    assert [lapse.name for lapse in find_lapses(stage, turns)] == ["Dora"]
+
+
+def test_a_scene_leaves_rows_to_train_on_with_what_each_character_witnessed(tmp_path: Path) -> None:
+    characters = (*scene().characters[:2], replace(scene().characters[2], present="4-"))
+    run = play(tmp_path, scene(characters=characters), speak)
+    rows = {row["role"]: row["messages"] for row in run.records("dialogues.jsonl")}
+    turns = run.result.scenes[0].turns
+    assert set(rows) == {"Ada", "Brom", "Cleo"}
+    for name, messages in rows.items():
+        own_turns = [turn.text for turn in turns if turn.speaker == name]
+        assert [message["content"] for message in messages if message["role"] == "assistant"] == own_turns
+        assert [message["role"] for message in messages[:3]] == ["system", "user", "assistant"]
+        assert messages[-1]["role"] == "assistant"
+    assert "word" not in rows["Cleo"][1]["content"].split("comes in", maxsplit=1)[0]
 
 
 def test_who_was_named_last_is_next(tmp_path: Path) -> None:

@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from rolellm.cli.llm_options import get_scripted_models, run_or_estimate, stop_if_dry
+from rolellm.cli.llm_options import get_scripted_models, stop_if_dry
 from rolellm.cli.options import with_options
 from rolellm.cli.output import say
 from rolellm.cli.play import make_played_llm
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
-from rolellm.core.sanitize import make_visible
+from rolellm.core.settings import Advanced, dump
 from rolellm.llm.llm import LLM, CallOptions, EngineOptions
 from rolellm.playing.settings import PlaySettings
 from rolellm.runs import Run
 
 if TYPE_CHECKING:
-    from rolellm.scenes.scene import Scene
     from rolellm.scenes.visibility import SceneTurn
 
 
@@ -32,12 +31,13 @@ def run_scene(
     settings: PlaySettings,
     file: Annotated[str, typer.Argument(metavar="[SCENE.yaml]")] = "",
     cast: list[str] | None = None,
-    director: Path | None = None,
+    director: Advanced[Path | None] = None,
     judge: Path | None = None,
-    prompts: Path | None = None,
+    prompts: Advanced[Path | None] = None,
     format: Literal["scene", "coser"] = "scene",
     limit: Annotated[int | None, typer.Option(min=1)] = None,
     out: Path = Path("scene"),
+    me: str | None = None,
     rescore: Path | None = None,
 ) -> Result:
     """Play a scene with several characters, each of whom sees only what it witnesses; or CoSER's benchmark.
@@ -51,6 +51,7 @@ def run_scene(
         format: The form of the file.
         limit: With --format coser: play only the first N rows.
         out: Folder of the run; the same command continues one that stopped.
+        me: The character whose lines you type.
         rescore: Compute CoSER's scores from a file that its evaluation, or this command, wrote, instead of playing.
     """
     if rescore is not None:
@@ -60,19 +61,20 @@ def run_scene(
     if not file:
         raise SettingsError("no scene; name its file, or a test set with --format coser")
 
-    from rolellm.scenes.play import PlayScenes
+    from rolellm.scenes.play import PlayScenes, play_scene
     from rolellm.scenes.scene import read_scene
 
-    llm = make_played_llm(model_options, call_options)
     models: dict[str, Any] = {"cast": _read_cast(cast or ()), "director": _read_llm(director), "prompts": prompts}
     if format == "coser":
-        return _run_coser(file, llm, settings, models, judge, limit, out)
+        return _run_coser(file, make_played_llm(model_options, call_options), settings, models, judge, limit, out)
     if judge is not None:
         raise SettingsError("--judge needs --format coser")
-    if not llm.dry_run:
-        models["on_turn"] = _show
-    step = PlayScenes([read_scene(file)], settings, **models)
-    return run_or_estimate(step, llm, out)
+    scene = read_scene(file)
+    llm = None
+    if model_options.is_named:
+        llm = make_played_llm(model_options, call_options)
+        stop_if_dry(PlayScenes([scene], settings, **models), llm)
+    return play_scene(scene, llm, **models, me=me, show=_show, out=out, **dump(settings))
 
 
 def _run_coser(
@@ -124,5 +126,5 @@ def _read_llm(path: Path | None) -> LLM | None:
     return None if path is None else LLM.of(path, get_scripted_models())
 
 
-def _show(_: Scene, turn: SceneTurn) -> None:
-    say(f"{make_visible(turn.speaker)}: {make_visible(turn.text)}\n")
+def _show(turn: SceneTurn) -> None:
+    say(f"{turn.speaker}: {turn.text}\n", err=True)

@@ -8,8 +8,10 @@ stopped goes on where it was, and nothing is paid for twice.
 from __future__ import annotations
 
 import hashlib
+import json
 import re
-from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
+import shlex
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from random import Random
@@ -17,33 +19,44 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from rolellm.characters.roles import Part
 from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.folders import use_working_folder
 from rolellm.core.records import Profile
 from rolellm.core.result import Result
-from rolellm.core.settings import describe_alternatives, dump
+from rolellm.core.settings import describe_alternatives, dump, read, suggest_keywords
+from rolellm.core.table import Table
 from rolellm.core.text import format_count
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
     Accept,
+    CallError,
     Failure,
     Finish,
     Message,
     Outcome,
     Request,
     Sampling,
+    Usage,
     accept_speech,
     system,
     user,
 )
+from rolellm.llm.scripted import ScriptedModel
 from rolellm.models.prompts.render import load_template
 from rolellm.playing.player import RolePlayer
 from rolellm.playing.settings import PlaySettings
-from rolellm.runs import Plan, Records, Round, Step
+from rolellm.runs import Plan, Records, Round, Run, Step, run_step
+from rolellm.scenes.behavior import Lapse, find_lapses
 from rolellm.scenes.prompts import fill_prompt, load_scene_prompts
-from rolellm.scenes.scene import ENVIRONMENT, Scene
+from rolellm.scenes.scene import ENVIRONMENT, Scene, read_scene
 from rolellm.scenes.speakers import END, choose_in_turn, choose_named, list_candidates, read_speaker
+from rolellm.scenes.utterance import strip_inner_thoughts
 from rolellm.scenes.visibility import SceneTurn, build_chronicle, build_talk
 
 SCENES = "scenes.jsonl"
+DIALOGUES = "dialogues.jsonl"
+TRANSCRIPT = "transcript.jsonl"
+#: What a turn's note says where it went on with another's lines.
+SPOKE_FOR: Final = "spoke for"
 #: A reply that was cut off, or that a server's filter refused, is a turn like others.
 _ALSO: Final[tuple[Finish, ...]] = ("length", "refused")
 #: A name needs few tokens; reasoning before it needs some.
@@ -59,14 +72,20 @@ class PlayedScene:
         turns: In order, the opening lines first.
         opening: Number of opening lines.
         ended: Why it ended: ``turns``, ``model``, ``nobody``, or what went wrong.
-        tokens: Tokens of all prompts, by the models' own count.
+        prompt_tokens: Tokens of the characters' prompts, by the models' own count.
+        cached_tokens: Those that a server had from earlier prompts.
+        lapses: Turns in which a character knew what it had not witnessed.
+        dialogues: The scene as each character that a model played witnessed it, as rows to train on.
     """
 
     title: str
     turns: tuple[SceneTurn, ...]
     opening: int
     ended: str
-    tokens: int = 0
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    lapses: tuple[Lapse, ...] = ()
+    dialogues: tuple[dict[str, Any], ...] = ()
 
     @property
     def is_whole(self) -> bool:
@@ -119,9 +138,27 @@ class ScenesResult(Result):
         """True where a scene has any turn."""
         return self.turns > 0
 
+    def tables(self) -> tuple[Table, ...]:
+        """Build the table of characters: turns, those that spoke for another, and those that knew too much."""
+        rows: list[list[Any]] = []
+        for scene in self.scenes:
+            played = scene.turns[scene.opening :]
+            for name in dict.fromkeys(turn.speaker for turn in played):
+                own_turns = [turn for turn in played if turn.speaker == name]
+                spoke_for = sum(SPOKE_FOR in turn.note for turn in own_turns)
+                knew = sum(lapse.name == name for lapse in scene.lapses)
+                rows.append([f"{scene.title}: {name}", len(own_turns), spoke_for, knew])
+        heads = ("Character", "Turns", "Spoke for another", "Knew what it had not witnessed")
+        return (Table.from_rows("Characters", heads, rows),)
+
     def remarks(self) -> list[str]:
-        """Return the number of turns and scenes."""
-        return [f"{format_count(self.turns, 'turn')} in {format_count(len(self.scenes), 'scene')}."]
+        """Return the number of turns and scenes, and how many tokens of prompts a server had already."""
+        remarks = [f"{format_count(self.turns, 'turn')} in {format_count(len(self.scenes), 'scene')}."]
+        cached = sum(scene.cached_tokens for scene in self.scenes)
+        if cached:
+            tokens = sum(scene.prompt_tokens for scene in self.scenes)
+            remarks.append(f"Prompts of {tokens:,} tokens, of which the server computed {tokens - cached:,}.")
+        return remarks
 
     def notes(self) -> list[str]:
         """Return which scenes ended early, and what was odd about turns."""
@@ -221,8 +258,10 @@ class PlayScenes(Step[ScenesResult]):
         )
 
     def records(self, result: ScenesResult) -> Records:
-        """Return the scenes, one a line."""
-        return {SCENES: [asdict(scene) for scene in result.scenes]}
+        """Return the scenes, one a line, and what each character witnessed as rows to train on."""
+        scenes = [asdict(replace(scene, dialogues=())) for scene in result.scenes]
+        dialogues = [dialogue for scene in result.scenes for dialogue in scene.dialogues]
+        return {SCENES: scenes, DIALOGUES: dialogues}
 
     def summarize(self, result: ScenesResult) -> dict[str, Any]:
         """Count scenes and turns; say which scenes ended early, and why."""
@@ -262,7 +301,7 @@ class _Stage:
         """Play the scene to its end."""
         scene = self._scene
         turns: list[SceneTurn] = []
-        tokens = 0
+        usage = Usage()
         for name, text in scene.opening_lines:
             self._add(turns, name, text)
         opening = len(turns)
@@ -270,27 +309,50 @@ class _Stage:
         note = ""
         if speaker is None or turns:
             speaker, note = yield from self._choose(turns)
+        ended = "turns"
         while speaker is not None and speaker != END and len(turns) < scene.turns:
             try:
                 call = self._ask(turns, speaker)
             except ModelError as error:
-                return PlayedScene(scene.title, tuple(turns), opening, str(error), tokens)
+                ended = str(error)
+                break
             outcome = yield call
             if isinstance(outcome, Failure):
-                return PlayedScene(scene.title, tuple(turns), opening, outcome.reason, tokens)
-            tokens += outcome.reply.usage.prompt
+                ended = outcome.reason
+                break
+            usage += outcome.reply.usage
             text, spoken_for = outcome.value, ""
             if not self._step.is_strict:
                 text, spoken_for = cut_other_speakers(text, speaker, scene.names)
             self._add(turns, speaker, text, "; ".join(filter(None, (note, spoken_for))))
             if len(turns) < scene.turns:
                 speaker, note = yield from self._choose(turns)
-        ended = "turns"
         if speaker is None:
             ended = note or "nobody"
         elif speaker == END:
             ended = "model"
-        return PlayedScene(scene.title, tuple(turns), opening, ended, tokens)
+        return PlayedScene(
+            title=scene.title,
+            turns=tuple(turns),
+            opening=opening,
+            ended=ended,
+            prompt_tokens=usage.prompt,
+            cached_tokens=usage.cached,
+            lapses=tuple(find_lapses(scene, turns)),
+            dialogues=tuple(self._list_dialogues(turns[opening:], turns)),
+        )
+
+    def _list_dialogues(self, played: Sequence[SceneTurn], turns: Sequence[SceneTurn]) -> Iterator[dict[str, Any]]:
+        """List what each character that a model played saw and said, up to its last turn."""
+        speakers = {turn.speaker for turn in played}
+        for name, player in self._players.items():
+            if name not in speakers:
+                continue
+            last = max(turn.turn for turn in turns if turn.speaker == name)
+            talk = build_talk(self._scene, turns[:last], name)[:-1]
+            first, *_ = player.prompt([user("…")], more=self._tell(name)).messages
+            messages = [asdict(message) for message in (first, *talk)]
+            yield {"scene": self._scene.title, "role": name, "messages": messages}
 
     def _add(self, turns: list[SceneTurn], speaker: str, text: str, note: str = "") -> None:
         number = len(turns) + 1
@@ -375,14 +437,96 @@ def cut_other_speakers(text: str, speaker: str, names: Iterable[str]) -> tuple[s
     for line in text.split("\n"):
         match = heads.match(line) if heads else None
         if match and any(map(str.strip, kept)):
-            return "\n".join(kept).strip(), f"spoke for {match[1]}"
+            return "\n".join(kept).strip(), f"{SPOKE_FOR} {match[1]}"
         kept.append(line)
     return text, ""
 
 
-def list_spoken_for(scenes: Collection[PlayedScene]) -> list[tuple[str, SceneTurn]]:
-    """List the turns in which a character spoke for another, each with its scene's title."""
-    return [(scene.title, turn) for scene in scenes for turn in scene.turns if "spoke for" in turn.note]
+@suggest_keywords(PlaySettings)
+def play_scene(
+    scene: Scene | str | Path,
+    llm: Any = None,
+    *,
+    cast: Mapping[str, Any] | None = None,
+    director: Any = None,
+    prompts: str | Path | None = None,
+    me: str | None = None,
+    show: Callable[[SceneTurn], object] | None = None,
+    out: str | Path | None = None,
+    **options: Any,
+) -> Run[ScenesResult]:
+    """Play a scene, in which each character sees only what it witnesses.
+
+    Args:
+        scene: The scene, or its file.
+        llm: Who plays the characters: a folder, a Hub id, YAML settings of a model, or an `LLM`.
+        cast: Models of their own, by the character's name, named likewise.
+        director: The model that tells the environment and chooses the speakers; by default `llm`.
+        prompts: A YAML file with prompts of your own, see `rolellm.scenes.prompts.OwnPrompts`.
+        me: The character whose lines you type.
+        show: Called with each turn as it is played; with `me`, with what this character sees of it.
+        out: The run's folder, with ``transcript.jsonl`` as it goes; the same call goes on with a scene that stopped.
+        options: Fields of `rolellm.playing.settings.PlaySettings`, such as ``temperature``.
+
+    Raises:
+        SettingsError: For a scene that cannot be read, and a character without a model.
+        StoppedShortError: At the budget or on Ctrl-C; what was played is kept.
+    """
+    if not isinstance(scene, Scene):
+        scene = read_scene(scene)
+    models = {name: LLM.resolve(model) for name, model in (cast or {}).items()}
+    if me is not None:
+        models[me] = LLM.of(ScriptedModel(_read_line, rules_hash="a person", name=me, concurrency=1))
+    if llm is None:
+        without = [name for name in scene.names if name not in models]
+        if without:
+            raise SettingsError(f"{without[0]} has no model; give one for all, or name its own in the cast")
+        llm = next(iter(models.values()))
+    with use_working_folder(PlayScenes.kind, out) as folder:
+        transcript = _Transcript(folder, me, show)
+        step = PlayScenes(
+            [scene],
+            read(PlaySettings, options),
+            cast=models,
+            director=None if director is None else LLM.resolve(director),
+            prompts=prompts,
+            on_turn=transcript.add,
+        )
+        run = run_step(step, LLM.resolve(llm), folder)
+        line = ["rolellm", "train", "adapter", "--base", "BASE", "--data", str(folder / DIALOGUES)]
+        return run.continue_with(shlex.join(line))
+
+
+class _Transcript:
+    """Writes the turns of a scene to a file as they come, and shows them."""
+
+    def __init__(self, folder: Path, me: str | None, show: Callable[[SceneTurn], object] | None) -> None:
+        self._path = folder / TRANSCRIPT
+        self._me = me
+        self._show = show
+
+    def add(self, _: Scene, turn: SceneTurn) -> None:
+        # The first turn begins the file anew: those of an earlier run come again from its journal.
+        with self._path.open("w" if turn.turn == 1 else "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(asdict(turn), ensure_ascii=False) + "\n")
+        if self._show is None:
+            return
+        if self._me is None:
+            self._show(turn)
+        elif turn.speaker != self._me and self._me in turn.present:
+            self._show(replace(turn, text=strip_inner_thoughts(turn.text)))
+
+
+def _read_line(request: Request) -> str:
+    """Read a person's turn from the terminal.
+
+    Raises:
+        CallError: At the end of the input.
+    """
+    try:
+        return input(f"{request.tag.rpartition('/')[2]}> ")
+    except EOFError as error:
+        raise CallError("empty", "the input ended", retry=False) from error
 
 
 def _make_stand_in(request: Request) -> str:

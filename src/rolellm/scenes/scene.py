@@ -70,6 +70,19 @@ class SceneCharacter:
 
 
 @settings
+class Secret:
+    """Words that only some characters know when the scene begins.
+
+    Attributes:
+        words: The words, as they would be said.
+        known_by: Who knows them.
+    """
+
+    words: str = Field(min_length=3)
+    known_by: tuple[str, ...] = ()
+
+
+@settings
 class Scene:
     """A scene.
 
@@ -84,6 +97,7 @@ class Scene:
         environment: Whether a model tells what happens around the characters.
         speakers: Who speaks next: the next one ``in turn``, who was last ``named``, or as a ``model`` says.
         turns: Maximum turns, the opening included.
+        secrets: What only some know, to check who knows what it did not witness.
         min_turns: The turns before which a model that chooses the speakers cannot end the scene.
 
     Raises:
@@ -101,6 +115,7 @@ class Scene:
     speakers: Literal["in turn", "named", "model"] = "in turn"
     turns: int = Field(default=20, ge=1, le=1000)
     min_turns: int = Field(default=6, ge=0)
+    secrets: tuple[Secret, ...] = ()
 
     def __post_init__(self) -> None:
         names = [character.name for character in self.characters]
@@ -112,6 +127,8 @@ class Scene:
         speakers = [name for line in self.opening for name in line]
         if self.first:
             speakers.append(self.first)
+        for secret in self.secrets:
+            speakers += secret.known_by
         for name in speakers:
             if name not in (*names, ENVIRONMENT):
                 likely = describe_alternatives(name, names)
