@@ -35,12 +35,14 @@ def run_scene(
     judge: Path | None = None,
     prompts: Advanced[Path | None] = None,
     format: Literal["scene", "coser"] = "scene",
-    limit: Annotated[int | None, typer.Option(min=1)] = None,
+    limit: Advanced[Annotated[int | None, typer.Option(min=1)]] = None,
     out: Path = Path("scene"),
     me: str | None = None,
     rescore: Path | None = None,
 ) -> Result:
-    """Play a scene with several characters, each of whom sees only what it witnesses; or CoSER's benchmark.
+    """Play a scene whose characters know only what they witnessed.
+
+    With --format coser, CoSER's benchmark of acting.
 
     Args:
         file: The scene (docs/scenes.md), or with --format coser a test set of CoSER.

@@ -63,7 +63,7 @@ class _Plot:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _BookLine:
     character: str
     message: str
 
@@ -89,7 +89,7 @@ class CoserRow:
     book: str
     scenario: str
     key_characters: tuple[_KeyCharacter, ...]
-    dialogues: tuple[_Line, ...]
+    dialogues: tuple[_BookLine, ...]
     speaking_characters_w_env: Annotated[tuple[str, ...], Field(min_length=1)]
     major_characters: tuple[str, ...]
     plot: _Plot

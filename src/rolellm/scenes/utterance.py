@@ -27,7 +27,7 @@ _TAG: Final = re.compile(r"<\s*/?\s*(?:system|role)?[_ ]?(?:think(?:ing)?|action
 _NEWLINES: Final = re.compile(r"\n+")
 
 
-class Segment(NamedTuple):
+class UtterancePart(NamedTuple):
     """A part of an utterance: its kind, and its text with the marks around it."""
 
     kind: Kind
@@ -44,7 +44,7 @@ class Segment(NamedTuple):
         return text.rstrip("]】)）*").strip()
 
 
-def split_utterance(text: str) -> list[Segment]:
+def split_utterance(text: str) -> list[UtterancePart]:
     """Split an utterance into its parts; joined, their texts are the utterance.
 
     >>> [(segment.kind, segment.content) for segment in split_utterance("[He lies.] (nods) I see.")]
@@ -53,12 +53,12 @@ def split_utterance(text: str) -> list[Segment]:
     segments = []
     for part, is_thought in _cut(text, _THOUGHT_MARKS, _THOUGHT_TAG):
         if is_thought:
-            segments.append(Segment("thought", part))
+            segments.append(UtterancePart("thought", part))
             continue
         for piece, is_action in _cut(part, _ACTION_MARKS, _ACTION_TAG, _STARS):
             kind: Kind = "action" if is_action else "speech"
             if is_action or piece.strip():
-                segments.append(Segment(kind, piece))
+                segments.append(UtterancePart(kind, piece))
     return segments
 
 

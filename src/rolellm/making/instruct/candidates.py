@@ -316,8 +316,8 @@ _FEWEST = 3
 _EARLIER_TOKENS = 400
 #: Requests in a row that were of no use after which a lane is given up, laps being as long as scripts.
 _PATIENCE = 16
-#: A request is of no use unless one in so many of the pairs it asked for is a new question: a 0.5B model brought one in
-#: ten, and took 49 requests for 20 questions.
+#: A request is of no use unless a quarter of its pairs are new questions: a 0.5B model brought one in ten, and took 49
+#: requests for 20 questions.
 _USEFUL = 4
 
 
