@@ -19,7 +19,8 @@ from rolellm.llm.scripted import ScriptedModel
 from rolellm.playing.settings import PlaySettings
 from rolellm.runs import Run, run_step
 from rolellm.scenes.behavior import find_lapses
-from rolellm.scenes.coser import compute_rouge_l, read_coser_rows, rescore
+from rolellm.scenes.canaries import repeat_last_line, swap_profiles
+from rolellm.scenes.coser import compare_scores, compute_rouge_l, read_coser_rows, rescore
 from rolellm.scenes.critique import CritiqueScenes
 from rolellm.scenes.play import PlayScenes, ScenesResult
 from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter, Secret, read_scene
@@ -294,6 +295,40 @@ def test_an_evaluation_with_a_fault_names_the_scene(tmp_path: Path, change: Any,
     with pytest.raises(DataError, match=words) as caught:
         rescore(file)
     assert "Lamps-3-1" in str(caught.value)
+
+
+def write_evaluation(path: Path, severities: list[int], text: str = "x") -> Path:
+    names = ("Storyline Consistency", "Anthropomorphism", "Character Fidelity", "Storyline Quality")
+    cases = {}
+    for number, severity in enumerate(severities):
+        critique = {name: {"flaws": [{"severity": severity}]} for name in names}
+        cases[f"Book {number}-0-0"] = {"simulation": [{"role": "Ada", "content": text}], "critique": critique}
+    path.write_text(json.dumps({"cases": cases}), encoding="utf-8")
+    return path
+
+
+def test_two_evaluations_of_the_same_scenes_are_compared_scene_by_scene(tmp_path: Path) -> None:
+    first = write_evaluation(tmp_path / "first.json", [1, 2, 3, 1, 2, 3, 1, 2], "by one cast")
+    second = write_evaluation(tmp_path / "second.json", [3, 4, 5, 3, 4, 4, 3, 4], "by another")
+    compared = compare_scores(first, second)
+    assert compared.scenes == 8
+    assert compared.differences["Anthropomorphism"].mean == pytest.approx(5 * 15 / 8)
+    assert all(p < 0.05 for p in compared.p_values.values())
+    assert "the first cast is ahead by 9.4 points" in compared.remarks()[0]
+    judges = compare_scores(second, write_evaluation(tmp_path / "judge.json", [3, 4, 5, 3, 4, 5, 3, 4], "by another"))
+    assert judges.is_same_play
+    assert "Nothing is decided" in judges.remarks()[0]
+    assert judges.correlations["Anthropomorphism"] == pytest.approx(0.93, abs=0.01)
+    with pytest.raises(DataError, match="no scene in common"):
+        (tmp_path / "other.json").write_text(first.read_text().replace("Book", "Tale"))
+        compare_scores(first, tmp_path / "other.json")
+
+
+def test_canaries(tmp_path: Path) -> None:
+    parrots = play(tmp_path, scene(opening=({"Ada": "[hm] The lamp!"},)), repeat_last_line).result.scenes[0]
+    assert {turn.visible_text.partition(": ")[2] for turn in parrots.turns} == {"The lamp!"}
+    swapped = swap_profiles(scene())
+    assert [each.description.split()[0] for each in swapped.characters] == ["Brom", "Cleo", "Ada"]
 
 
 def test_a_file_of_her_is_recognized(tmp_path: Path) -> None:
