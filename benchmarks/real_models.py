@@ -113,7 +113,7 @@ def stages(role: str, script: Path, llm: Any, home: Path, arguments: argparse.Na
     asked = list(INSTRUCTIONS[character.language][: arguments.replies])
     if asked:
         character = character.respond(llm, asked, replies=1)
-    made = json.loads((folder / "instruct" / "manifest.json").read_text(encoding="utf-8"))["counts"]
+    made = json.loads((folder / "instruct" / "manifest.json").read_text(encoding="utf-8"))["summary"]["counts"]
     kept = [json.loads(line) for line in (folder / "instruct" / "kept.jsonl").read_text(encoding="utf-8").splitlines()]
     texts = [character.description or "", character.background or ""]
     texts += [f"{pair['question']}\n{pair['answer']}" for pair in kept]
@@ -121,11 +121,9 @@ def stages(role: str, script: Path, llm: Any, home: Path, arguments: argparse.Na
         "language": character.language,
         "minutes": (time.monotonic() - begun) / 60,
         "defects": character.made["build"]["defects"],
-        "mended": character.made["build"]["mended"],
         "candidates": made["candidates"],
         "pairs_kept": made["kept"] / max(made["candidates"], 1),
         "dropped": {name: count for name, count in made["dropped"].items() if count},
-        "verified": made["verified"],
         "leaks": leaks(character.language, texts),
     }
 

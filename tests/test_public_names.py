@@ -12,14 +12,14 @@ import rolellm.evaluation
 
 FRONT_DOOR = [
     *("Character", "LLM", "RoleLLMError", "RolePlayer", "__version__", "certify", "check", "eval"),
-    *("generate", "improve", "judge", "load_rolebench", "make", "push", "report", "rewards", "rouge_l"),
-    *("score", "share_prefixes", "style", "train"),
+    *("generate", "improve", "judge", "load_rolebench", "make", "play_scene", "push", "report", "rewards"),
+    *("rouge_l", "score", "share_prefixes", "style", "train"),
 ]
 
 
 def test_public_names():
     assert sorted(rolellm.__all__) == FRONT_DOOR
-    assert len(FRONT_DOOR) <= 23
+    assert len(FRONT_DOOR) <= 24
     assert dir(rolellm) == FRONT_DOOR
     assert rolellm.evaluation.__all__ == ["RougeScore", "rouge_l"]
     with pytest.raises(AttributeError, match="no attribute 'trian'"):

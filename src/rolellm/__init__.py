@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from rolellm.measures import check as check
     from rolellm.models.prefix_sharing import share_prefixes as share_prefixes
     from rolellm.playing.player import RolePlayer as RolePlayer
+    from rolellm.scenes.play import play_scene as play_scene
     from rolellm.scoring.generate import generate as generate
     from rolellm.scoring.rouge import rouge_l as rouge_l
     from rolellm.scoring.score import score as score
@@ -47,6 +48,7 @@ _NAMES = {
     "judge": "rolellm.judging.run:judge",
     "make": "rolellm.journeys.making:make",
     "load_rolebench": "rolellm.data.rolebench:load_rolebench",
+    "play_scene": "rolellm.scenes.play:play_scene",
     "push": "rolellm.training.publish:push",
     "report": "rolellm.reporting.build:report",
     "rouge_l": "rolellm.scoring.rouge:rouge_l",

@@ -166,10 +166,10 @@ def test_every_link_of_a_page_leads_somewhere(page: Path) -> None:
 
 
 def test_the_pages_are_those_of_the_site() -> None:
-    """Ten pages for users, and the reference with every public name."""
+    """Eleven pages for users, and the reference with every public name."""
     pages = {page.name for page in (ROOT / "docs").glob("*.md")}
     assert set(re.findall(r"[\w]+\.md", (ROOT / "mkdocs.yml").read_text(encoding="utf-8"))) == pages
-    assert len(pages) == 11
+    assert len(pages) == 12
     named = set(re.findall(r"^::: (\S+)$", (ROOT / "docs" / "reference.md").read_text("utf-8"), re.MULTILINE))
     assert {place.replace(":", ".") for place in rolellm._NAMES.values()} <= named
 

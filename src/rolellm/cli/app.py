@@ -31,7 +31,7 @@ _INTERRUPTED = 130
 #: The module of each command, by the titles of the list; it is imported when the command runs. The command is its
 #: function ``run_NAME``, a group its ``app``.
 _GROUPS = {
-    "Start": {"demo": "demo", "make": "make", "eval": "evaluate", "chat": "play", "serve": "play"},
+    "Start": {"demo": "demo", "make": "make", "eval": "evaluate", "chat": "play", "serve": "play", "scene": "scene"},
     "Make": {"role": "role", "instruct": "instruct", "respond": "respond", "prefer": "prefer"},
     "Train": {"train": "train", "improve": "improve", "push": "push"},
     "Measure": {

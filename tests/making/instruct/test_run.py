@@ -68,6 +68,16 @@ def test_at_least_as_many_different_questions_as_asked_for(tmp_path: Path) -> No
     assert spent(made) <= 46
 
 
+def test_a_model_with_one_new_question_in_a_reply_is_not_asked_on_and_on(tmp_path: Path) -> None:
+    def answer(request: Request) -> Any:
+        pairs = full(request)["pairs"]
+        return {"pairs": [pairs[0]] * len(pairs)}
+
+    made = run(tmp_path, with_script(2), answer, per_role=20)
+    assert spent(made) <= 16
+    assert "few new questions" in str(made.result.shortfall)
+
+
 @pytest.mark.parametrize(
     ("character", "kinds"),
     [

@@ -229,7 +229,7 @@ class Instruct(Step[InstructResult]):
             listed = ", ".join(f"{number} {kind}" for kind, number in kinds.most_common())
             text += f"; {len(failures)} requests got no usable reply ({listed}; see failed.jsonl)"
         if all(lane.dry for lane in lanes):
-            return f"{text}. The last requests only repeated earlier questions: the model finds no more in this profile"
+            return f"{text}. The last requests brought few new questions: the model finds no more in this profile"
         return f"{text}. Run the same command with --set retry_failed=true, or request fewer (--per-role)"
 
     def records(self, result: InstructResult) -> Records:

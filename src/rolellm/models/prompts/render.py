@@ -245,6 +245,8 @@ def format_turn(turn: Turn, language: Language, *, is_full: bool = False) -> str
 
 
 @functools.cache
-def load_texts(name: Literal["boundary", "character_tests", "safety", "safety/training"], language: Language) -> Any:
+def load_texts(
+    name: Literal["boundary", "character_tests", "safety", "safety/training", "scenes"], language: Language
+) -> Any:
     """Our texts for a check, or for mixing into training, in a language."""
     return read_packaged_yaml("rolellm.models.prompts", f"{name}/{language}.yaml")

@@ -1,0 +1,149 @@
+"""``rolellm scene``: several characters in one scene, and CoSER's benchmark."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from rolellm.cli.llm_options import get_scripted_models, stop_if_dry
+from rolellm.cli.options import with_options
+from rolellm.cli.output import say
+from rolellm.cli.play import make_played_llm
+from rolellm.core.errors import SettingsError
+from rolellm.core.result import Result
+from rolellm.core.settings import Advanced, dump
+from rolellm.llm.llm import LLM, CallOptions, EngineOptions
+from rolellm.playing.settings import PlaySettings
+from rolellm.runs import Run
+
+if TYPE_CHECKING:
+    from rolellm.scenes.visibility import SceneTurn
+
+
+@with_options
+def run_scene(
+    model_options: EngineOptions,
+    call_options: CallOptions,
+    settings: PlaySettings,
+    file: Annotated[str, typer.Argument(metavar="[SCENE.yaml]")] = "",
+    cast: list[str] | None = None,
+    director: Advanced[Path | None] = None,
+    judge: Path | None = None,
+    prompts: Advanced[Path | None] = None,
+    format: Literal["scene", "coser"] = "scene",
+    limit: Advanced[Annotated[int | None, typer.Option(min=1)]] = None,
+    out: Path = Path("scene"),
+    me: str | None = None,
+    rescore: Path | None = None,
+    against: Path | None = None,
+    canary: Advanced[Literal["parrots", "swapped"] | None] = None,
+) -> Result:
+    """Play a scene whose characters know only what they witnessed.
+
+    With --format coser, CoSER's benchmark of acting.
+
+    Args:
+        file: The scene (docs/scenes.md), or with --format coser a test set of CoSER.
+        cast: NAME=MODEL: the model or adapter of one character; repeatable. All others share the main model.
+        director: YAML settings of the model that tells the environment and chooses the next speaker.
+        judge: With --format coser: YAML settings of the judge.
+        prompts: YAML file with prompts of your own, such as CoSER's.
+        format: The form of the file.
+        limit: With --format coser: play only the first N rows.
+        out: Folder of the run; the same command continues one that stopped.
+        me: The character whose lines you type.
+        rescore: Compute CoSER's scores from a file that its evaluation, or this command, wrote, instead of playing.
+        against: With --rescore: a second evaluation of the same scenes, by another cast or another judge.
+        canary: With --format coser: a cast that must score badly: parrots, who repeat the last line, or characters with
+            swapped profiles.
+    """
+    if rescore is not None:
+        from rolellm.scenes.coser import compare_scores
+        from rolellm.scenes.coser import rescore as compute_scores
+
+        return compute_scores(rescore) if against is None else compare_scores(rescore, against)
+    if not file:
+        raise SettingsError("no scene; name its file, or a test set with --format coser")
+
+    from rolellm.scenes.play import PlayScenes, play_scene
+    from rolellm.scenes.scene import read_scene
+
+    models: dict[str, Any] = {"cast": _read_cast(cast or ()), "director": _read_llm(director), "prompts": prompts}
+    if format == "coser":
+        actors = make_played_llm(model_options, call_options)
+        return _run_coser(file, actors, settings, models, judge, limit, canary, out)
+    if judge is not None:
+        raise SettingsError("--judge needs --format coser")
+    scene = read_scene(file)
+    llm = None
+    if model_options.is_named:
+        llm = make_played_llm(model_options, call_options)
+        stop_if_dry(PlayScenes([scene], settings, **models), llm)
+    return play_scene(scene, llm, **models, me=me, show=_show, out=out, **dump(settings))
+
+
+def _run_coser(
+    file: str,
+    llm: LLM,
+    settings: PlaySettings,
+    models: dict[str, Any],
+    judge: Path | None,
+    limit: int | None,
+    canary: str | None,
+    out: Path,
+) -> Run[Any]:
+    from rolellm.llm.scripted import ScriptedModel
+    from rolellm.runs import run_step
+    from rolellm.scenes.canaries import repeat_last_line, swap_profiles
+    from rolellm.scenes.coser import read_coser_rows
+    from rolellm.scenes.critique import CritiqueScenes
+    from rolellm.scenes.play import PlayScenes
+
+    rows = read_coser_rows(file)[:limit]
+    scenes = [row.to_scene() for row in rows]
+    if canary == "parrots":
+        parrots = LLM.of(ScriptedModel(repeat_last_line, rules_hash="parrots", name="parrots"))
+        names = {name for scene in scenes for name in scene.names}
+        models["cast"] = dict.fromkeys(names, parrots)
+    elif canary == "swapped":
+        scenes = [swap_profiles(scene) for scene in scenes]
+    step = PlayScenes(scenes, settings, is_strict=True, **models)
+    stop_if_dry(step, llm)
+    run = run_step(step, llm, out / "scenes")
+    if judge is None:
+        return run
+    critique = CritiqueScenes(rows, run.result.scenes, models["prompts"])
+    judged = run_step(critique, _read_llm(judge), out / "critique")
+    evaluation = str(judged.folder / "evaluation.json")
+    return judged.continue_with(shlex.join(["rolellm", "scene", "--rescore", evaluation, "--json"]))
+
+
+def _read_cast(members: Iterable[str]) -> dict[str, LLM]:
+    """Read the models of the cast.
+
+    Raises:
+        SettingsError: For a member that is not NAME=MODEL, and one named twice.
+    """
+    cast: dict[str, LLM] = {}
+    for member in members:
+        name, separator, model = member.partition("=")
+        if not separator or not name or not model:
+            raise SettingsError(f"--cast {member}: write NAME=MODEL, such as Ada=runs/ada")
+        if name in cast:
+            raise SettingsError(f"--cast names {name} twice; give each character one model")
+        source = Path(model)
+        is_settings = source.suffix in (".yaml", ".yml") and source.is_file()
+        cast[name] = LLM.of(source, get_scripted_models()) if is_settings else LLM.resolve(model)
+    return cast
+
+
+def _read_llm(path: Path | None) -> LLM | None:
+    return None if path is None else LLM.of(path, get_scripted_models())
+
+
+def _show(turn: SceneTurn) -> None:
+    say(f"{turn.speaker}: {turn.text}\n", err=True)

@@ -1,0 +1,272 @@
+"""The judge of CoSER's benchmark: four calls a scene, each of which lists the flaws of one dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Final
+
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.result import Result
+from rolellm.core.table import Cell, Format, Table, TableRow
+from rolellm.llm.json_reply import accept_json
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Accept, Answer, Reply, Request, Sampling, Schema, UnacceptableError, system, user
+from rolellm.models.prompts.render import load_template, load_texts
+from rolellm.runs import Plan, Records, Round, Step
+from rolellm.scenes.coser import (
+    DIMENSIONS,
+    CoserRow,
+    CoserScores,
+    Flaw,
+    compute_bleu,
+    compute_rouge_l,
+    join_reference,
+    join_simulation,
+    read_flaws,
+    score_flaws,
+)
+from rolellm.scenes.play import PlayedScene
+from rolellm.scenes.prompts import fill_prompt, load_scene_prompts
+from rolellm.scenes.scene import ENVIRONMENT
+from rolellm.scoring.statistics.intervals import ClusteredSample, Interval, estimate_mean
+
+#: The name of CoSER's own file, which its tools and `rescore` read.
+EVALUATION: Final = "evaluation.json"
+_BOUNDS: Final = (0.0, 100.0)
+_MAX_TOKENS: Final = 2000
+_FLAW: Final = {
+    "type": "object",
+    "properties": {
+        "instance": {"type": "string"},
+        "type": {"type": "string"},
+        "severity": {"type": ["integer", "null"]},
+    },
+}
+_FLAWS: Final = {"type": "object", "required": ["flaws"], "properties": {"flaws": {"type": "array", "items": _FLAW}}}
+
+
+@dataclass(frozen=True, slots=True)
+class JudgedScene:
+    """A scene with what its judge found.
+
+    Attributes:
+        name: The row's name.
+        book: The book's title.
+        turns: The scene as the judge read it: speakers and texts without thoughts.
+        flaws: Dimension to the flaws found; a dimension whose judge gave no usable answer is left out.
+        bleu: BLEU against the book's scene, from 0 to 1.
+        rouge_l: ROUGE-L F1 against it, from 0 to 1.
+    """
+
+    name: str
+    book: str
+    turns: tuple[tuple[str, str], ...]
+    flaws: Mapping[str, tuple[Flaw, ...]]
+    bleu: float
+    rouge_l: float
+
+    @property
+    def scores(self) -> dict[str, float]:
+        """Dimension to score, from 0 to 100."""
+        own_turns = sum(speaker != ENVIRONMENT for speaker, _ in self.turns)
+        return {dimension: score_flaws(flaws, own_turns) for dimension, flaws in self.flaws.items()}
+
+    @property
+    def is_whole(self) -> bool:
+        """True if every dimension was judged."""
+        return len(self.flaws) == len(DIMENSIONS)
+
+    def to_case(self) -> dict[str, Any]:
+        """Return it in the form of CoSER's own results."""
+        scores = self.scores
+        critique: dict[str, Any] = {}
+        for dimension, flaws in self.flaws.items():
+            critique[dimension] = {"flaws": [asdict(flaw) for flaw in flaws], "score": scores[dimension]}
+        critique |= {"bleu": self.bleu, "rouge_l": self.rouge_l}
+        turns = [{"role": speaker, "content": text} for speaker, text in self.turns]
+        score = sum(scores.values()) / len(DIMENSIONS)
+        return {
+            "simulation": turns,
+            "simulation_str": join_simulation(self.turns),
+            "score": score,
+            "critique": critique,
+        }
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class CritiqueResult(Result):
+    """Result of a run.
+
+    Attributes:
+        scenes: The scenes with what the judge found.
+        means: Name of a score to its mean over the scenes that have it, with its interval over books.
+        own_prompts: Which prompts were the user's own; figures made with ours do not compare with published ones.
+    """
+
+    scenes: tuple[JudgedScene, ...]
+    means: Mapping[str, Interval]
+    own_prompts: tuple[str, ...] = ()
+
+    @property
+    def has_passed(self) -> bool:
+        """True where every dimension of every scene was judged."""
+        return all(scene.is_whole for scene in self.scenes)
+
+    def tables(self) -> tuple[Table, ...]:
+        """Build the table of means."""
+        cells: tuple[Cell, ...] = tuple(self.means.values())
+        share = Format(4)
+        row = TableRow((f"{len(self.scenes)} scenes",), cells)
+        formats = {"BLEU": share, "ROUGE-L": share}
+        return (Table("CoSER", ("",), tuple(self.means), (row,), digits=1, formats=formats),)
+
+    def remarks(self) -> list[str]:
+        """Say whether the figures compare with published ones."""
+        needed = {"character", "environment", "speaker", "critique"}
+        if needed <= {*self.own_prompts}:
+            return [
+                "All prompts are your own. If they are CoSER's, and the judge is too, the figures compare with its."
+            ]
+        return ["Prompts of our own: these figures compare with each other, not with those that CoSER published."]
+
+    def notes(self) -> list[str]:
+        """Return which scenes are not wholly judged."""
+        notes = []
+        for scene in self.scenes:
+            missing = [dimension for dimension in DIMENSIONS if dimension not in scene.flaws]
+            if missing:
+                notes.append(f"note: {scene.name}: no usable verdict on {', '.join(missing)}; it does not count there")
+        return notes
+
+
+@dataclass(frozen=True)
+class CritiqueScenes(Step[CritiqueResult]):
+    """Judge played scenes as CoSER does.
+
+    Attributes:
+        rows: The rows of the test set.
+        scenes: The scenes played, one a row.
+        prompts: A YAML file with prompts of the user's own.
+        settings: Nothing to set.
+    """
+
+    rows: Sequence[CoserRow]
+    scenes: Sequence[PlayedScene]
+    prompts: str | Path | None = None
+    settings: Any = None
+    kind: ClassVar[str] = "critique"
+
+    def plan(self, llm: LLM) -> Plan[CritiqueResult]:
+        """Ask for the flaws of each dimension of each scene.
+
+        Raises:
+            SettingsError: When the scenes are not those of the rows.
+        """
+        names = [row.name for row in self.rows]
+        if names != [scene.title for scene in self.scenes]:
+            raise SettingsError("the scenes are not those of the rows; judge the scenes that were played from them")
+        prompts = load_scene_prompts("en", self.prompts)
+        requests = []
+        accepts: dict[str, Accept[tuple[Flaw, ...]]] = {}
+        for row, scene in zip(self.rows, self.scenes, strict=True):
+            for dimension in DIMENSIONS:
+                request, accept = _ask(row, scene, dimension, prompts.critique)
+                requests.append(request)
+                accepts[request.tag] = accept
+        outcomes = yield Round(
+            requests,
+            lambda request, reply: accepts[request.tag](request, reply),
+            label="judging scenes",
+            stand_in=lambda _: (),
+        )
+        by_tag = {outcome.request.tag: outcome for outcome in outcomes}
+        judged = []
+        for row, scene in zip(self.rows, self.scenes, strict=True):
+            flaws: dict[str, tuple[Flaw, ...]] = {}
+            for dimension in DIMENSIONS:
+                outcome = by_tag[_tag(row, dimension)]
+                if isinstance(outcome, Answer):
+                    flaws[dimension] = outcome.value
+            judged.append(_measure(row, scene, flaws))
+        return CritiqueResult(tuple(judged), _average(judged), prompts.own)
+
+    def records(self, result: CritiqueResult) -> Records:
+        """Return the scenes in the form of CoSER's own results."""
+        whole = {scene.name: scene.scores for scene in result.scenes if scene.is_whole}
+        scores = CoserScores.from_cases(whole).scores if whole else {}
+        return {EVALUATION: {"scores": scores, "cases": {scene.name: scene.to_case() for scene in result.scenes}}}
+
+    def summarize(self, result: CritiqueResult) -> dict[str, Any]:
+        """Return the means."""
+        means = {name: interval.to_columns() for name, interval in result.means.items()}
+        return {"scenes": len(result.scenes), "means": means, "own_prompts": list(result.own_prompts)}
+
+
+def _tag(row: CoserRow, dimension: str) -> str:
+    return f"{row.name}/{dimension}"
+
+
+def _ask(
+    row: CoserRow, scene: PlayedScene, dimension: str, text: str
+) -> tuple[Request, Callable[[Request, Reply], tuple[Flaw, ...]]]:
+    criteria = load_texts("scenes", "en")["criteria"]
+    profiles = "\n\n".join(f"### {name}\n\n{profile}" for name, profile in row.profiles.items() if profile)
+    instruction = fill_prompt(
+        text,
+        book=row.book,
+        plot=row.plot.summary,
+        setting=row.scenario,
+        names=", ".join(row.major_characters),
+        profiles=profiles,
+        original=join_reference(row),
+        dimension=dimension,
+        criteria=criteria[dimension],
+    )
+    played = join_simulation((turn.speaker, _with_name(turn.speaker, turn.text)) for turn in scene.turns)
+    schema = Schema("flaws", {"type": "object", "required": [dimension], "properties": {dimension: _FLAWS}})
+    repair = load_template("en", "repair").text
+    sampling = Sampling(temperature=0.0, max_tokens=_MAX_TOKENS)
+    messages = (system(instruction), user(played or "(Nobody says anything.)"))
+    request = Request(messages, sampling, schema=schema, tag=_tag(row, dimension), repair=repair)
+
+    def make(value: Any) -> tuple[Flaw, ...]:
+        try:
+            return read_flaws(value[dimension], dimension)
+        except DataError as error:
+            raise UnacceptableError(str(error), "malformed") from error
+
+    return request, accept_json(schema, make)
+
+
+def _with_name(speaker: str, text: str) -> str:
+    return text if text.lstrip().startswith(speaker) else f"{speaker}: {text}"
+
+
+def _measure(row: CoserRow, scene: PlayedScene, flaws: Mapping[str, tuple[Flaw, ...]]) -> JudgedScene:
+    turns = tuple((turn.speaker, _with_name(turn.speaker, turn.text)) for turn in scene.turns)
+    played, reference = join_simulation(turns), join_reference(row)
+    bleu, rouge_l = compute_bleu(played, reference), compute_rouge_l(played, reference)
+    return JudgedScene(row.name, row.book, turns, flaws, bleu, rouge_l)
+
+
+def _average(scenes: Sequence[JudgedScene]) -> dict[str, Interval]:
+    """Average each score over the scenes that have it; scenes of one book are one cluster."""
+    columns: dict[str, list[tuple[float, str]]] = {}
+    for scene in scenes:
+        scores = scene.scores
+        for dimension, score in scores.items():
+            columns.setdefault(dimension, []).append((score, scene.book))
+        if scene.is_whole:
+            columns.setdefault("Mean", []).append((sum(scores.values()) / len(scores), scene.book))
+        columns.setdefault("BLEU", []).append((scene.bleu, scene.book))
+        columns.setdefault("ROUGE-L", []).append((scene.rouge_l, scene.book))
+    means: dict[str, Interval] = {}
+    for name in (*DIMENSIONS, "Mean", "BLEU", "ROUGE-L"):
+        if name in columns:
+            values, books = zip(*columns[name], strict=True)
+            bounds = (0.0, 1.0) if name in ("BLEU", "ROUGE-L") else _BOUNDS
+            mean = estimate_mean([ClusteredSample(values, books)], bounds=bounds)
+            means[name] = mean._replace(method=mean.method.replace("question", "book"))
+    return means

@@ -1,0 +1,540 @@
+"""Plays scenes: who speaks next, what that character has witnessed, its reply; until the scene ends.
+
+Each character is asked with its own prompt: the role's system instruction, what it is told of the scene, and the talk
+as it witnessed it (`visibility`). Several scenes go on side by side. Replies are in the run's journal, so a scene that
+stopped goes on where it was, and nothing is paid for twice.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import shlex
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from random import Random
+from typing import Any, ClassVar, Final, NamedTuple
+
+from rolellm.characters.roles import Part
+from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.folders import use_working_folder
+from rolellm.core.records import Profile
+from rolellm.core.result import Result
+from rolellm.core.settings import describe_alternatives, dump, read, suggest_keywords
+from rolellm.core.table import Table
+from rolellm.core.text import format_count
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import (
+    Accept,
+    CallError,
+    Failure,
+    Finish,
+    Message,
+    Outcome,
+    Request,
+    Sampling,
+    Usage,
+    accept_speech,
+    system,
+    user,
+)
+from rolellm.llm.scripted import ScriptedModel
+from rolellm.models.prompts.render import load_template
+from rolellm.playing.player import RolePlayer
+from rolellm.playing.settings import PlaySettings
+from rolellm.runs import Plan, Records, Round, Run, Step, run_step
+from rolellm.scenes.behavior import Lapse, find_lapses
+from rolellm.scenes.prompts import fill_prompt, load_scene_prompts
+from rolellm.scenes.scene import ENVIRONMENT, Scene, read_scene
+from rolellm.scenes.speakers import END, choose_in_turn, choose_named, list_candidates, read_speaker
+from rolellm.scenes.utterance import strip_inner_thoughts
+from rolellm.scenes.visibility import SceneTurn, build_chronicle, build_talk
+
+SCENES = "scenes.jsonl"
+DIALOGUES = "dialogues.jsonl"
+TRANSCRIPT = "transcript.jsonl"
+#: What a turn's note says where it went on with another's lines.
+SPOKE_FOR: Final = "spoke for"
+#: A reply that was cut off, or that a server's filter refused, is a turn like others.
+_ALSO: Final[tuple[Finish, ...]] = ("length", "refused")
+#: A name needs few tokens; reasoning before it needs some.
+_SPEAKER_TOKENS: Final = 200
+
+
+@dataclass(frozen=True, slots=True)
+class PlayedScene:
+    """A scene as it was played.
+
+    Attributes:
+        title: The scene's name.
+        turns: In order, the opening lines first.
+        opening: Number of opening lines.
+        ended: Why it ended: ``turns``, ``model``, ``nobody``, or what went wrong.
+        prompt_tokens: Tokens of the characters' prompts, by the models' own count.
+        cached_tokens: Those that a server had from earlier prompts.
+        lapses: Turns in which a character knew what it had not witnessed.
+        dialogues: The scene as each character that a model played witnessed it, as rows to train on.
+    """
+
+    title: str
+    turns: tuple[SceneTurn, ...]
+    opening: int
+    ended: str
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    lapses: tuple[Lapse, ...] = ()
+    dialogues: tuple[dict[str, Any], ...] = ()
+
+    @property
+    def is_whole(self) -> bool:
+        """True if the scene came to its end."""
+        return self.ended in ("turns", "model", "nobody")
+
+    def to_text(self) -> str:
+        """Return the transcript as it came, thoughts included."""
+        return "\n\n".join(f"{turn.speaker}: {turn.text}" for turn in self.turns)
+
+
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A request of a scene, and who is to answer it: a character, the environment, or nobody for the next speaker."""
+
+    name: str
+    request: Request
+    accept: Accept[str]
+    also: tuple[Finish, ...] = ()
+
+
+class _Asked(NamedTuple):
+    """The models that answer calls, and where in the run's folder they keep their journal."""
+
+    llm: LLM | None
+    folder: str
+    also: tuple[Finish, ...]
+
+
+Playing = Generator[_Call, Outcome[str], PlayedScene]
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ScenesResult(Result):
+    """Result of a run.
+
+    Attributes:
+        scenes: As they were played.
+    """
+
+    scenes: tuple[PlayedScene, ...]
+
+    @property
+    def turns(self) -> int:
+        """Number of turns that a model said."""
+        return sum(len(scene.turns) - scene.opening for scene in self.scenes)
+
+    @property
+    def has_passed(self) -> bool:
+        """True where a scene has any turn."""
+        return self.turns > 0
+
+    def tables(self) -> tuple[Table, ...]:
+        """Build the table of characters: turns, those that spoke for another, and those that knew too much."""
+        rows: list[list[Any]] = []
+        for scene in self.scenes:
+            played = scene.turns[scene.opening :]
+            for name in dict.fromkeys(turn.speaker for turn in played):
+                own_turns = [turn for turn in played if turn.speaker == name]
+                spoke_for = sum(SPOKE_FOR in turn.note for turn in own_turns)
+                knew = sum(lapse.name == name for lapse in scene.lapses)
+                rows.append([f"{scene.title}: {name}", len(own_turns), spoke_for, knew])
+        heads = ("Character", "Turns", "Spoke for another", "Knew what it had not witnessed")
+        return (Table.from_rows("Characters", heads, rows),)
+
+    def remarks(self) -> list[str]:
+        """Return the number of turns and scenes, and how many tokens of prompts a server had already."""
+        remarks = [f"{format_count(self.turns, 'turn')} in {format_count(len(self.scenes), 'scene')}."]
+        cached = sum(scene.cached_tokens for scene in self.scenes)
+        if cached:
+            tokens = sum(scene.prompt_tokens for scene in self.scenes)
+            remarks.append(f"Prompts of {tokens:,} tokens, of which the server computed {tokens - cached:,}.")
+        return remarks
+
+    def notes(self) -> list[str]:
+        """Return which scenes ended early, and what was odd about turns."""
+        notes = [f"note: {scene.title} ended early: {scene.ended}" for scene in self.scenes if not scene.is_whole]
+        for scene in self.scenes:
+            odd = [turn for turn in scene.turns if turn.note]
+            if odd:
+                first = odd[0]
+                notes.append(
+                    f"note: {scene.title}: {format_count(len(odd), 'turn')} with a remark; the first, turn "
+                    f"{first.turn} of {first.speaker}: {first.note}"
+                )
+        return notes
+
+
+@dataclass(frozen=True)
+class PlayScenes(Step[ScenesResult]):
+    """Play scenes.
+
+    Attributes:
+        scenes: The scenes.
+        settings: How the roles are played.
+        cast: Models of their own, by the character's name; all others are played by the run's model.
+        director: The model that tells the environment and chooses the speakers; by default the run's.
+        prompts: A YAML file with prompts of the user's own.
+        is_strict: Whether CoSER's protocol is kept to the letter: what a character says for others stays, and where no
+            speaker is named, chance decides.
+        on_turn: Called with each scene and turn as it is played.
+    """
+
+    scenes: Sequence[Scene]
+    settings: PlaySettings
+    cast: Mapping[str, LLM] = field(default_factory=dict)
+    director: LLM | None = None
+    prompts: str | Path | None = None
+    is_strict: bool = False
+    on_turn: Callable[[Scene, SceneTurn], object] | None = None
+    kind: ClassVar[str] = "scene"
+
+    def plan(self, llm: LLM) -> Plan[ScenesResult]:
+        """Ask turn by turn, in all scenes at once.
+
+        Raises:
+            SettingsError: For no scene, a name in the cast that no scene has, or an unknown role.
+        """
+        if not self.scenes:
+            raise SettingsError("no scene to play; give at least one")
+        names = {name for scene in self.scenes for name in scene.names}
+        for name in self.cast:
+            if name not in names:
+                raise SettingsError(f"the cast names {name}, who is in no scene{describe_alternatives(name, names)}")
+        stages = [_Stage(self, number, scene, llm) for number, scene in enumerate(self.scenes)]
+        played = yield from self._play_together(stages)
+        return ScenesResult(tuple(played))
+
+    def _play_together(self, stages: Sequence[_Stage]) -> Plan[list[PlayedScene]]:
+        played: dict[int, PlayedScene] = {}
+        calls: dict[int, _Call] = {}
+        plays = [stage.play() for stage in stages]
+
+        def advance(number: int, outcome: Outcome[str] | None) -> None:
+            play = plays[number]
+            try:
+                calls[number] = next(play) if outcome is None else play.send(outcome)
+            except StopIteration as end:
+                calls.pop(number, None)
+                played[number] = end.value
+
+        for number in range(len(plays)):
+            advance(number, None)
+        while calls:
+            groups: dict[_Asked, list[int]] = {}
+            for number, call in calls.items():
+                groups.setdefault(self._find_models(call), []).append(number)
+            for asked, numbers in groups.items():
+                outcomes = yield self._make_round(asked, [calls[number] for number in numbers])
+                for number, outcome in zip(numbers, outcomes, strict=True):
+                    advance(number, outcome)
+        return [played[number] for number in range(len(plays))]
+
+    def _find_models(self, call: _Call) -> _Asked:
+        if call.name in self.cast:
+            return _Asked(self.cast[call.name], f"cast/{_make_file_name(call.name)}", call.also)
+        if call.name in ("", ENVIRONMENT) and self.director is not None:
+            return _Asked(self.director, "director", call.also)
+        return _Asked(None, "", call.also)
+
+    def _make_round(self, asked: _Asked, calls: Sequence[_Call]) -> Round[str]:
+        accepts = {call.request.tag: call.accept for call in calls}
+        return Round(
+            [call.request for call in calls],
+            lambda request, reply: accepts[request.tag](request, reply),
+            also=asked.also,
+            stand_in=_make_stand_in,
+            llm=asked.llm,
+            folder=asked.folder,
+        )
+
+    def records(self, result: ScenesResult) -> Records:
+        """Return the scenes, one a line, and what each character witnessed as rows to train on."""
+        scenes = [asdict(replace(scene, dialogues=())) for scene in result.scenes]
+        dialogues = [dialogue for scene in result.scenes for dialogue in scene.dialogues]
+        return {SCENES: scenes, DIALOGUES: dialogues}
+
+    def summarize(self, result: ScenesResult) -> dict[str, Any]:
+        """Count scenes and turns; say which scenes ended early, and why."""
+        ended = {scene.title: scene.ended for scene in result.scenes if not scene.is_whole}
+        return {"scenes": len(result.scenes), "turns": result.turns, "ended_early": ended}
+
+    def describe(self, result: ScenesResult) -> dict[str, Any]:
+        """Return the hash of the prompts, and which are the user's own."""
+        languages = sorted({scene.language for scene in self.scenes})
+        prompts = {language: load_scene_prompts(language, self.prompts) for language in languages}
+        own = sorted({name for each in prompts.values() for name in each.own})
+        return {
+            "prompts": {language: each.hash for language, each in prompts.items()},
+            "own_prompts": own,
+            "cast": {name: llm.describe() for name, llm in self.cast.items()},
+        }
+
+
+class _Stage:
+    """A scene, and who plays it."""
+
+    def __init__(self, step: PlayScenes, number: int, scene: Scene, llm: LLM) -> None:
+        self._scene = scene
+        self._number = number
+        self._step = step
+        self._prompts = load_scene_prompts(scene.language, step.prompts)
+        self._players: dict[str, RolePlayer] = {}
+        for character in scene.characters:
+            model = step.cast.get(character.name, llm)
+            role: Any = character.card
+            if role is None:
+                sheet = Profile(character.name, scene.language, description=character.description)
+                role = Part(sheet)
+            self._players[character.name] = RolePlayer(model, role, **dump(step.settings))
+
+    def play(self) -> Playing:
+        """Play the scene to its end."""
+        scene = self._scene
+        turns: list[SceneTurn] = []
+        usage = Usage()
+        for name, text in scene.opening_lines:
+            self._add(turns, name, text)
+        opening = len(turns)
+        speaker: str | None = scene.first or None
+        note = ""
+        if speaker is None or turns:
+            speaker, note = yield from self._choose(turns)
+        ended = "turns"
+        while speaker is not None and speaker != END and len(turns) < scene.turns:
+            try:
+                call = self._ask(turns, speaker)
+            except ModelError as error:
+                ended = str(error)
+                break
+            outcome = yield call
+            if isinstance(outcome, Failure):
+                ended = outcome.reason
+                break
+            usage += outcome.reply.usage
+            text, spoken_for = outcome.value, ""
+            if not self._step.is_strict:
+                text, spoken_for = cut_other_speakers(text, speaker, scene.names)
+            self._add(turns, speaker, text, "; ".join(filter(None, (note, spoken_for))))
+            if len(turns) < scene.turns:
+                speaker, note = yield from self._choose(turns)
+        if speaker is None:
+            ended = note or "nobody"
+        elif speaker == END:
+            ended = "model"
+        return PlayedScene(
+            title=scene.title,
+            turns=tuple(turns),
+            opening=opening,
+            ended=ended,
+            prompt_tokens=usage.prompt,
+            cached_tokens=usage.cached,
+            lapses=tuple(find_lapses(scene, turns)),
+            dialogues=tuple(self._list_dialogues(turns[opening:], turns)),
+        )
+
+    def _list_dialogues(self, played: Sequence[SceneTurn], turns: Sequence[SceneTurn]) -> Iterator[dict[str, Any]]:
+        """List what each character that a model played saw and said, up to its last turn."""
+        speakers = {turn.speaker for turn in played}
+        for name, player in self._players.items():
+            if name not in speakers:
+                continue
+            last = max(turn.turn for turn in turns if turn.speaker == name)
+            talk = build_talk(self._scene, turns[:last], name)[:-1]
+            first, *_ = player.prompt([user("…")], more=self._tell(name)).messages
+            messages = [asdict(message) for message in (first, *talk)]
+            yield {"scene": self._scene.title, "role": name, "messages": messages}
+
+    def _add(self, turns: list[SceneTurn], speaker: str, text: str, note: str = "") -> None:
+        number = len(turns) + 1
+        turn = SceneTurn(number, speaker, text, tuple(self._scene.list_present(number)), note)
+        turns.append(turn)
+        if self._step.on_turn is not None:
+            self._step.on_turn(self._scene, turn)
+
+    def _ask(self, turns: Sequence[SceneTurn], speaker: str) -> _Call:
+        scene = self._scene
+        if speaker == ENVIRONMENT:
+            names = ", ".join(scene.names)
+            text = fill_prompt(self._prompts.environment, setting=scene.setting, topic=scene.topic, names=names)
+            request = self._request(text, turns, self._step.settings.sampling, "environment")
+            return _Call(speaker, request, accept_speech, _ALSO)
+        player = self._players[speaker]
+        prompt = player.prompt(build_talk(scene, turns, speaker), more=self._tell(speaker))
+        request = replace(player.request(prompt), tag=self._tag(turns, speaker))
+        return _Call(speaker, request, accept_speech, _ALSO)
+
+    def _tell(self, name: str) -> str:
+        """Tell a character of the scene: what everybody knows, whom it meets, and what it wants."""
+        scene = self._scene
+        character = scene.character(name)
+        others = []
+        for other in scene.characters:
+            if other.name == name or not character.meets(other):
+                continue
+            others.append(f"{other.name} ({other.known_as})" if other.known_as else other.name)
+        return fill_prompt(
+            self._prompts.character,
+            role=name,
+            setting=scene.setting,
+            topic=scene.topic,
+            others="; ".join(others),
+            motivation=character.motivation,
+        )
+
+    def _request(self, text: str, turns: Sequence[SceneTurn], sampling: Sampling, task: str) -> Request:
+        chronicle = build_chronicle(turns) or load_template(self._scene.language, "scene_begin").fill()
+        messages: tuple[Message, ...] = (system(text), user(chronicle))
+        return Request(messages, sampling, tag=self._tag(turns, task))
+
+    def _tag(self, turns: Sequence[SceneTurn], task: str) -> str:
+        return f"{self._scene.title or self._number}/{self._number}/{len(turns) + 1}/{task}"
+
+    def _choose(self, turns: Sequence[SceneTurn]) -> Generator[_Call, Outcome[str], tuple[str | None, str]]:
+        """Choose who is next; returns the name, or `END`, or nobody, and what is odd about it."""
+        scene = self._scene
+        candidates = list_candidates(scene, turns)
+        may_end = len(turns) >= scene.min_turns
+        if scene.speakers == "in turn" or not candidates:
+            return choose_in_turn(scene, turns), ""
+        if scene.speakers == "named":
+            return choose_named(scene, turns), ""
+        if len(candidates) == 1 and not may_end:
+            return candidates[0], ""
+        text = fill_prompt(self._prompts.speaker, setting=scene.setting, topic=scene.topic, names=", ".join(candidates))
+        sampling = Sampling(temperature=0.0, max_tokens=_SPEAKER_TOKENS)
+        request = self._request(text, turns, sampling, "speaker")
+        request = replace(request, repair=load_template(scene.language, "repair").text)
+        outcome = yield _Call("", request, read_speaker(candidates, may_end=may_end))
+        if not isinstance(outcome, Failure):
+            return outcome.value, ""
+        if outcome.kind != "unacceptable":
+            return None, outcome.reason
+        if self._step.is_strict:
+            seed = hashlib.sha256(build_chronicle(turns).encode("utf-8")).hexdigest()
+            return Random(seed).choice(candidates), "the next speaker was drawn: the model named nobody"
+        return choose_in_turn(scene, turns), "the next one in turn: the model that chooses named nobody"
+
+
+def cut_other_speakers(text: str, speaker: str, names: Iterable[str]) -> tuple[str, str]:
+    r"""Cut a turn where it goes on with another character's lines; returns what is left and whom it spoke for.
+
+    >>> cut_other_speakers("Who is there?\nIago: Me, my lord.", "Othello", ["Othello", "Iago"])
+    ('Who is there?', 'spoke for Iago')
+    """
+    kept: list[str] = []
+    others = [name for name in names if name != speaker]
+    heads = re.compile(rf"\s*(?:\*\*)?({'|'.join(map(re.escape, others))})(?:\*\*)?\s*[:：]") if others else None
+    for line in text.split("\n"):
+        match = heads.match(line) if heads else None
+        if match and any(map(str.strip, kept)):
+            return "\n".join(kept).strip(), f"{SPOKE_FOR} {match[1]}"
+        kept.append(line)
+    return text, ""
+
+
+@suggest_keywords(PlaySettings)
+def play_scene(
+    scene: Scene | str | Path,
+    llm: Any = None,
+    *,
+    cast: Mapping[str, Any] | None = None,
+    director: Any = None,
+    prompts: str | Path | None = None,
+    me: str | None = None,
+    show: Callable[[SceneTurn], object] | None = None,
+    out: str | Path | None = None,
+    **options: Any,
+) -> Run[ScenesResult]:
+    """Play a scene, in which each character sees only what it witnesses.
+
+    Args:
+        scene: The scene, or its file.
+        llm: Who plays the characters: a folder, a Hub id, YAML settings of a model, or an `LLM`.
+        cast: Models of their own, by the character's name, named likewise.
+        director: The model that tells the environment and chooses the speakers; by default `llm`.
+        prompts: A YAML file with prompts of your own, see `rolellm.scenes.prompts.OwnPrompts`.
+        me: The character whose lines you type.
+        show: Called with each turn as it is played; with `me`, with what this character sees of it.
+        out: The run's folder, with ``transcript.jsonl`` as it goes; the same call goes on with a scene that stopped.
+        options: Fields of `rolellm.playing.settings.PlaySettings`, such as ``temperature``.
+
+    Raises:
+        SettingsError: For a scene that cannot be read, and a character without a model.
+        StoppedShortError: At the budget or on Ctrl-C; what was played is kept.
+    """
+    if not isinstance(scene, Scene):
+        scene = read_scene(scene)
+    models = {name: LLM.resolve(model) for name, model in (cast or {}).items()}
+    if me is not None:
+        models[me] = LLM.of(ScriptedModel(_read_line, rules_hash="a person", name=me, concurrency=1))
+    if llm is None:
+        without = [name for name in scene.names if name not in models]
+        if without:
+            raise SettingsError(f"{without[0]} has no model; give one for all, or name its own in the cast")
+        llm = next(iter(models.values()))
+    with use_working_folder(PlayScenes.kind, out) as folder:
+        transcript = _Transcript(folder, me, show)
+        step = PlayScenes(
+            [scene],
+            read(PlaySettings, options),
+            cast=models,
+            director=None if director is None else LLM.resolve(director),
+            prompts=prompts,
+            on_turn=transcript.add,
+        )
+        run = run_step(step, LLM.resolve(llm), folder)
+        line = ["rolellm", "train", "adapter", "--base", "BASE", "--data", str(folder / DIALOGUES)]
+        return run.continue_with(shlex.join(line))
+
+
+class _Transcript:
+    """Writes the turns of a scene to a file as they come, and shows them."""
+
+    def __init__(self, folder: Path, me: str | None, show: Callable[[SceneTurn], object] | None) -> None:
+        self._path = folder / TRANSCRIPT
+        self._me = me
+        self._show = show
+
+    def add(self, _: Scene, turn: SceneTurn) -> None:
+        # The first turn begins the file anew: those of an earlier run come again from its journal.
+        with self._path.open("w" if turn.turn == 1 else "a", encoding="utf-8") as stream:
+            stream.write(json.dumps(asdict(turn), ensure_ascii=False) + "\n")
+        if self._show is None:
+            return
+        if self._me is None:
+            self._show(turn)
+        elif turn.speaker != self._me and self._me in turn.present:
+            self._show(replace(turn, text=strip_inner_thoughts(turn.text)))
+
+
+def _read_line(request: Request) -> str:
+    """Read a person's turn from the terminal.
+
+    Raises:
+        CallError: At the end of the input.
+    """
+    try:
+        return input(f"{request.tag.rpartition('/')[2]}> ")
+    except EOFError as error:
+        raise CallError("empty", "the input ended", retry=False) from error
+
+
+def _make_stand_in(request: Request) -> str:
+    """Make a turn for a dry run: half of what is allowed; for a choice of speaker, whoever is named first."""
+    if request.tag.endswith("/speaker"):
+        return END
+    return "word " * (request.sampling.max_tokens // 2)
+
+
+def _make_file_name(name: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "character"

@@ -1,0 +1,96 @@
+"""What a character sees of a scene: what was said and done while it was there, its own thoughts, and nobody else's."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from rolellm.llm.model import Message, assistant, user
+from rolellm.models.prompts.render import load_template
+from rolellm.scenes.scene import Scene
+from rolellm.scenes.utterance import strip_inner_thoughts
+
+
+@dataclass(frozen=True, slots=True)
+class SceneTurn:
+    """A turn of a scene.
+
+    Attributes:
+        turn: Its number, from 1.
+        speaker: A character, or ``Environment``.
+        text: What it thinks, does and says, as it came.
+        present: The characters who were there.
+        note: What was odd about it, such as a speaker that no model named; empty for nothing.
+    """
+
+    turn: int
+    speaker: str
+    text: str
+    present: tuple[str, ...]
+    note: str = ""
+
+    @property
+    def visible_text(self) -> str:
+        """What others see of it, with the speaker's name in front; empty where it is only thoughts."""
+        visible = strip_inner_thoughts(self.text)
+        if not visible or is_named(visible, self.speaker):
+            return visible
+        return f"{self.speaker}: {visible}"
+
+
+def is_named(text: str, speaker: str) -> bool:
+    """Tell whether a line of a text begins with the speaker's name and a colon."""
+    return any(line.strip().startswith((f"{speaker}:", f"{speaker}：")) for line in text.split("\n"))
+
+
+def list_witnessed(turns: Iterable[SceneTurn], name: str) -> list[SceneTurn]:
+    """List the turns that a character witnessed: its own, and those of others while it was there."""
+    return [turn for turn in turns if turn.speaker == name or name in turn.present]
+
+
+def build_talk(scene: Scene, turns: Sequence[SceneTurn], name: str) -> list[Message]:
+    """Build the talk as a character witnessed it, which ends with a message to the character.
+
+    Its own turns are the assistant's, whole; what others said and did between them is one message of the user, without
+    thoughts.
+    """
+    talk: list[Message] = []
+    seen: list[str] = []
+    present: Sequence[str] = ()
+    for turn in list_witnessed(turns, name):
+        if turn.turn > 1:
+            seen += _tell_changes(scene, present, turn.present, name)
+        present = turn.present
+        if turn.speaker != name:
+            seen.append(turn.visible_text)
+            continue
+        talk += _join(scene, seen, is_first=not talk)
+        talk.append(assistant(turn.text))
+        seen = []
+    if turns:
+        seen += _tell_changes(scene, present, scene.list_present(len(turns) + 1), name)
+    return [*talk, *_join(scene, seen, is_first=not talk)]
+
+
+def _tell_changes(scene: Scene, before: Sequence[str], now: Sequence[str], name: str) -> list[str]:
+    """Tell who came and who left since a character last looked; of itself, nothing."""
+    changes = []
+    for template, names, absent in (("scene_leaves", before, now), ("scene_enters", now, before)):
+        for other in names:
+            if other != name and other not in absent and before:
+                changes.append(load_template(scene.language, template).fill(name=other))
+    return changes
+
+
+def build_chronicle(turns: Iterable[SceneTurn]) -> str:
+    """Build the scene as an onlooker sees it: everything but thoughts."""
+    texts = [turn.visible_text for turn in turns]
+    return "\n\n".join(filter(None, texts))
+
+
+def _join(scene: Scene, seen: Sequence[str], *, is_first: bool) -> list[Message]:
+    text = "\n\n".join(filter(None, seen))
+    if not text:
+        # A chat template wants the user to speak between two turns of the assistant.
+        text = load_template(scene.language, "scene_begin" if is_first else "scene_continue").fill()
+    return [user(text)]

@@ -1,0 +1,357 @@
+"""Scenes: what a character sees, who speaks next, and playing to the end; CoSER's scores."""
+
+import json
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.fingerprint import hash_json
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Request, RunOptions
+from rolellm.llm.scripted import ScriptedModel
+from rolellm.playing.settings import PlaySettings
+from rolellm.runs import Run, run_step
+from rolellm.scenes.behavior import find_lapses
+from rolellm.scenes.canaries import repeat_last_line, swap_profiles
+from rolellm.scenes.coser import compare_scores, compute_rouge_l, read_coser_rows, rescore
+from rolellm.scenes.critique import CritiqueScenes
+from rolellm.scenes.play import PlayScenes, ScenesResult
+from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter, Secret, read_scene
+from rolellm.scenes.utterance import split_utterance, strip_inner_thoughts
+from rolellm.scenes.visibility import SceneTurn, build_talk
+
+NAMES = ("Ada", "Brom", "Cleo", "Dora")
+TEXT = st.text(st.sampled_from("ab .[]()*【】（）\n<>"), max_size=40)
+
+
+def scene(**more: Any) -> Scene:
+    characters = tuple(SceneCharacter(name=name, description=f"{name} keeps the lamp.") for name in NAMES[:3])
+    return Scene(**{"setting": "A tower.", "characters": characters, "turns": 6, "title": "lamp"} | more)
+
+
+def llm_of(answer: Callable[[Request], Any]) -> LLM:
+    llm = LLM.of(ScriptedModel(answer, rules_hash="tests"))
+    llm.options = RunOptions(show_progress=False, max_attempts=2)
+    return llm
+
+
+def play(folder: Path, played: Scene, answer: Callable[[Request], Any], **more: Any) -> Run[ScenesResult]:
+    return run_step(PlayScenes([played], PlaySettings(), **more), llm_of(answer), folder)
+
+
+def speak(request: Request) -> str:
+    unique = hash_json([request.tag, *(message.content for message in request.messages)])[:6]
+    return f"[thought {unique}] (nods) word {unique}"
+
+
+@given(TEXT)
+def test_the_parts_of_an_utterance_are_the_utterance(text: str) -> None:
+    parts = "".join(segment.text for segment in split_utterance(text))
+    assert "".join(parts.split()) == "".join(text.split())
+
+
+@pytest.mark.parametrize(
+    ("text", "visible"),
+    [
+        pytest.param("[secret] I see.", "I see.", id="thought"),
+        pytest.param("I see. [secret", "I see.", id="cut off in a thought"),
+        pytest.param("[a [b [secret] c] d] Yes.", "Yes.", id="nested"),
+        pytest.param("(smiles [secret] at him) Yes.", "(smiles  at him) Yes.", id="within an action"),
+        pytest.param("<role_thinking>secret</role_thinking>Yes.", "Yes.", id="tag"),
+        pytest.param("<think>\nsecret", "", id="tag without an end"),
+        pytest.param("【secret】好。", "好。", id="Chinese"),
+        pytest.param("[one\nsecret]\n\n\nTwo.", "Two.", id="over lines"),
+    ],
+)
+def test_others_do_not_see_thoughts(text: str, visible: str) -> None:
+    assert strip_inner_thoughts(text) == visible
+
+
+@st.composite
+def played_scenes(draw: st.DrawFn) -> tuple[Scene, list[SceneTurn]]:
+    spans = st.sampled_from(["", "1-3", "2-", "1, 4-", "3-5, 8-", "9-"])
+    characters = []
+    for name in NAMES:
+        characters.append(SceneCharacter(name=name, description="x", present=draw(spans)))
+    stage = scene(characters=tuple(characters), environment=True, turns=12)
+    turns = []
+    for number in range(1, draw(st.integers(1, 12)) + 1):
+        present = tuple(stage.list_present(number))
+        speaker = draw(st.sampled_from([*present, ENVIRONMENT]))
+        turns.append(SceneTurn(number, speaker, f"[secret{number}] (acts) said{number}", present))
+    return stage, turns
+
+
+@given(played_scenes())
+def test_a_character_sees_what_it_witnessed_and_no_thought_of_others(played: tuple[Scene, list[SceneTurn]]) -> None:
+    stage, turns = played
+    for character in stage.characters:
+        talk = build_talk(stage, turns, character.name)
+        text = "\n".join(message.content for message in talk) + "\n"
+        for turn in turns:
+            is_own = turn.speaker == character.name
+            is_there = is_own or character.is_present(turn.turn)
+            assert (f"said{turn.turn}\n" in text) == is_there
+            assert (f"secret{turn.turn}]" in text) == is_own
+        roles = [message.role for message in talk]
+        assert roles[-1] == "user"
+        assert all(first != second for first, second in pairwise(roles))
+
+
+def test_a_scene_goes_in_turn_to_its_end_and_a_second_run_asks_nothing(tmp_path: Path) -> None:
+    stage = scene(opening=({"Brom": "[hm] Good evening."},))
+    first = play(tmp_path, stage, speak)
+    turns = first.result.scenes[0].turns
+    assert [turn.speaker for turn in turns] == ["Brom", "Ada", "Cleo", "Brom", "Ada", "Cleo"]
+    assert first.result.scenes[0].ended == "turns"
+    again = play(tmp_path, stage, speak)
+    assert again.result.scenes[0].turns == turns
+    assert again.manifest["spent"]["calls"] == 0
+
+
+@pytest.mark.parametrize(
+    ("answer", "speakers", "ended", "note"),
+    [
+        pytest.param("Next speaker: **Cleo**", ["Cleo", "Ada", "Cleo", "Ada"], "turns", "", id="a name"),
+        pytest.param("<END>", ["Ada", "Brom", "Ada"], "model", "", id="the end, from min_turns on"),
+        pytest.param("Hm.", ["Ada", "Brom", "Cleo", "Ada"], "turns", "named nobody", id="nobody, so in turn"),
+    ],
+)
+def test_a_model_chooses_the_speakers(tmp_path: Path, answer: str, speakers: list[str], ended: str, note: str) -> None:
+    def reply(request: Request) -> str:
+        if not request.tag.endswith("/speaker"):
+            return speak(request)
+        candidates = request.messages[0].content.partition("out of: ")[2]
+        is_turn_of = {"Cleo": "Cleo" in candidates, "<END>": request.tag.split("/")[2] == "4", "Hm.": True}
+        return answer if is_turn_of.get(answer[-6:].strip("* "), is_turn_of.get(answer)) else candidates.split(",")[0]
+
+    stage = scene(speakers="model", turns=4, min_turns=3)
+    played = play(tmp_path, stage, reply).result.scenes[0]
+    assert [turn.speaker for turn in played.turns] == speakers
+    assert played.ended == ended
+    assert note in played.turns[-1].note
+
+
+@given(played_scenes(), st.data())
+def test_knowing_what_one_did_not_witness_is_found(played: tuple[Scene, list[SceneTurn]], data: st.DataObject) -> None:
+    stage, turns = played
+    number = data.draw(st.integers(1, len(turns)))
+    speaker = turns[number - 1].speaker
+    secret = Secret(words="the third stone", known_by=(speaker,) if data.draw(st.booleans()) else ("Ada",))
+    said = replace(turns[number - 1], text="It is under THE THIRD stone.")
+    lapses = find_lapses(replace(stage, secrets=(secret,)), [*turns[: number - 1], said, *turns[number:]])
+    assert [lapse.turn for lapse in lapses] == [number] * (speaker not in (*secret.known_by, ENVIRONMENT))
+
+
+def test_whoever_heard_a_secret_may_know_it_and_who_was_away_may_not() -> None:
+    stage = scene(secrets=(Secret(words="third stone", known_by=("Ada",)),))
+    lines = [("Ada", "Under the third stone.", ("Ada", "Brom")), ("Brom", "The third stone?", NAMES)]
+    lines += [("Ada", "[The third stone.] No.", ("Ada", "Dora")), ("Dora", "Third stone!", NAMES)]
+    turns = [SceneTurn(index, *line[:2], tuple(line[2])) for index, line in enumerate(lines, start=1)]
+    turns[1] = replace(turns[1], present=("Ada", "Brom"))
+    assert [lapse.name for lapse in find_lapses(stage, turns)] == ["Dora"]
+
+
+def test_a_scene_leaves_rows_to_train_on_with_what_each_character_witnessed(tmp_path: Path) -> None:
+    characters = (*scene().characters[:2], replace(scene().characters[2], present="4-"))
+    run = play(tmp_path, scene(characters=characters), speak)
+    rows = {row["role"]: row["messages"] for row in run.records("dialogues.jsonl")}
+    turns = run.result.scenes[0].turns
+    assert set(rows) == {"Ada", "Brom", "Cleo"}
+    for name, messages in rows.items():
+        own_turns = [turn.text for turn in turns if turn.speaker == name]
+        assert [message["content"] for message in messages if message["role"] == "assistant"] == own_turns
+        assert [message["role"] for message in messages[:3]] == ["system", "user", "assistant"]
+        assert messages[-1]["role"] == "assistant"
+    assert "word" not in rows["Cleo"][1]["content"].split("comes in", maxsplit=1)[0]
+
+
+def test_who_was_named_last_is_next(tmp_path: Path) -> None:
+    answers = {"Ada": "Cleo, come.", "Cleo": "I come, Ada. Where is Brom?", "Brom": "Here."}
+    stage = scene(speakers="named", turns=4)
+    played = play(tmp_path, stage, lambda request: answers[request.tag.rpartition("/")[2]])
+    assert [turn.speaker for turn in played.result.scenes[0].turns] == ["Ada", "Cleo", "Brom", "Ada"]
+
+
+def test_words_put_into_anothers_mouth_are_cut_and_said(tmp_path: Path) -> None:
+    run = play(tmp_path, scene(turns=2), lambda _: "Come in.\nBrom: Thank you!\nAda: Sit.")
+    assert [turn.text for turn in run.result.scenes[0].turns] == ["Come in.", "Come in.\nBrom: Thank you!"]
+    assert "spoke for Brom" in run.result.notes()[0]
+
+
+def test_each_of_the_cast_has_its_own_model_and_a_failed_call_ends_the_scene_with_what_was_played(
+    tmp_path: Path,
+) -> None:
+    cast = {"Brom": llm_of(lambda _: "Brom's own model.")}
+    played = play(tmp_path / "whole", scene(), speak, cast=cast).result.scenes[0]
+    assert {turn.text for turn in played.turns if turn.speaker == "Brom"} == {"Brom's own model."}
+    silent = {"Cleo": llm_of(lambda _: "")}
+    broken = play(tmp_path / "broken", scene(), speak, cast=silent).result
+    assert [turn.speaker for turn in broken.scenes[0].turns] == ["Ada", "Brom"]
+    assert "ended early" in broken.notes()[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param(
+            {"characters": [{"name": "Ada"}]}, "neither a card nor a description", id="nothing of a character"
+        ),
+        pytest.param({"characters": [{"name": "Ada", "description": "x"}] * 2}, "two characters", id="two of one name"),
+        pytest.param({"opening": [{"Aba": "Hi."}]}, "did you mean Ada", id="opening line of nobody"),
+        pytest.param({"first": "Zed"}, "not in the scene", id="begun by nobody"),
+        pytest.param({"turns": 0}, "turns", id="no turns"),
+        pytest.param(
+            {"characters": [{"name": "Ada", "description": "x", "present": "later"}]}, "write turns", id="present"
+        ),
+        pytest.param({"seting": "x"}, "seting", id="unknown key"),
+    ],
+)
+def test_a_scene_that_cannot_be_played_is_refused_in_words(tmp_path: Path, change: dict[str, Any], words: str) -> None:
+    values = {"setting": "A tower.", "characters": [{"name": "Ada", "description": "Keeps the lamp."}]} | change
+    file = tmp_path / "scene.yaml"
+    file.write_text(json.dumps(values), encoding="utf-8")
+    with pytest.raises(SettingsError, match=words):
+        read_scene(file)
+
+
+def test_the_cast_has_to_be_in_the_scene(tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="in no scene"):
+        play(tmp_path, scene(), speak, cast={"Zed": llm_of(speak)})
+
+
+def coser_row(**more: Any) -> dict[str, Any]:
+    row = {
+        "book": "Lamps",
+        "scenario": "A tower at night.",
+        "topic": "The lamp",
+        "key_characters": [{"name": "Ada", "thought": "It must burn."}],
+        "dialogues": [
+            {"character": "Ada", "message": "[It is late.] (trims the wick) It burns. Does it not?"},
+            {"character": ENVIRONMENT, "message": "The wind rises."},
+        ],
+        "speaking_characters_w_env": ["Ada", "Brom"],
+        "major_characters": ["Ada", "Brom"],
+        "plot": {"i_p": 3, "summary": "A storm comes.", "key_characters": [{"name": "Ada", "description": "Keeper."}]},
+        "character_profiles": {"Ada": "She keeps the lamp.", "Brom": "He rows."},
+        "i_p": 0,
+        "i_c": 1,
+    }
+    return row | more
+
+
+def test_a_row_of_coser_is_played_judged_and_scored_again_from_its_file(tmp_path: Path) -> None:
+    source = tmp_path / "test_set.json"
+    source.write_text(json.dumps([coser_row()]), encoding="utf-8")
+    rows = read_coser_rows(source)
+
+    def act(request: Request) -> str:
+        if request.tag.endswith("/speaker"):
+            return "Brom" if "Brom" in request.messages[0].content.partition("out of: ")[2] else "Ada"
+        return speak(request)
+
+    def judge(request: Request) -> Any:
+        dimension = request.tag.rpartition("/")[2]
+        flaws = [{"instance": "…", "type": "…", "severity": 5}, {"instance": "…", "type": "…", "severity": None}]
+        return {dimension: {"flaws": flaws * 4}}
+
+    step = PlayScenes([rows[0].to_scene()], PlaySettings(), is_strict=True)
+    played = run_step(step, llm_of(act), tmp_path / "scenes")
+    assert len(played.result.scenes[0].turns) == 20
+    judged = run_step(CritiqueScenes(rows, played.result.scenes), llm_of(judge), tmp_path / "critique")
+    own_turns = sum(turn.speaker != ENVIRONMENT for turn in played.result.scenes[0].turns)
+    expected = 100 - (24 - 0.3 * own_turns) * 5
+    scores = rescore(judged.folder / "evaluation.json")
+    assert dict(scores.cases["Lamps-3-1"]) == pytest.approx(dict.fromkeys(scores.cases["Lamps-3-1"], expected))
+    assert judged.result.means["Mean"].mean == pytest.approx(expected)
+    assert "Prompts of our own" in judged.result.remarks()[0]
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        pytest.param({"flaws": [{"severity": 9}]}, "severity", id="severity 9"),
+        pytest.param({}, "flaws", id="no flaws"),
+        pytest.param(None, "not judged", id="a dimension is missing"),
+    ],
+)
+def test_an_evaluation_with_a_fault_names_the_scene(tmp_path: Path, change: Any, words: str) -> None:
+    critique: dict[str, Any] = {}
+    for name in ("Storyline Consistency", "Anthropomorphism", "Character Fidelity", "Storyline Quality"):
+        critique[name] = {"flaws": [{"severity": 2}]}
+    critique["Character Fidelity"] = change
+    if change is None:
+        del critique["Character Fidelity"]
+    file = tmp_path / "evaluation.json"
+    case = {"simulation": [{"role": "Ada", "content": "x"}], "critique": critique}
+    file.write_text(json.dumps({"cases": {"Lamps-3-1": case}}), encoding="utf-8")
+    with pytest.raises(DataError, match=words) as caught:
+        rescore(file)
+    assert "Lamps-3-1" in str(caught.value)
+
+
+def write_evaluation(path: Path, severities: list[int], text: str = "x") -> Path:
+    names = ("Storyline Consistency", "Anthropomorphism", "Character Fidelity", "Storyline Quality")
+    cases = {}
+    for number, severity in enumerate(severities):
+        critique = {name: {"flaws": [{"severity": severity}]} for name in names}
+        cases[f"Book {number}-0-0"] = {"simulation": [{"role": "Ada", "content": text}], "critique": critique}
+    path.write_text(json.dumps({"cases": cases}), encoding="utf-8")
+    return path
+
+
+def test_two_evaluations_of_the_same_scenes_are_compared_scene_by_scene(tmp_path: Path) -> None:
+    first = write_evaluation(tmp_path / "first.json", [1, 2, 3, 1, 2, 3, 1, 2], "by one cast")
+    second = write_evaluation(tmp_path / "second.json", [3, 4, 5, 3, 4, 4, 3, 4], "by another")
+    compared = compare_scores(first, second)
+    assert compared.scenes == 8
+    assert compared.differences["Anthropomorphism"].mean == pytest.approx(5 * 15 / 8)
+    assert all(p < 0.05 for p in compared.p_values.values())
+    assert "the first cast is ahead by 9.4 points" in compared.remarks()[0]
+    judges = compare_scores(second, write_evaluation(tmp_path / "judge.json", [3, 4, 5, 3, 4, 5, 3, 4], "by another"))
+    assert judges.is_same_play
+    assert "Nothing is decided" in judges.remarks()[0]
+    assert judges.correlations["Anthropomorphism"] == pytest.approx(0.93, abs=0.01)
+    with pytest.raises(DataError, match="no scene in common"):
+        (tmp_path / "other.json").write_text(first.read_text().replace("Book", "Tale"))
+        compare_scores(first, tmp_path / "other.json")
+
+
+def test_canaries(tmp_path: Path) -> None:
+    parrots = play(tmp_path, scene(opening=({"Ada": "[hm] The lamp!"},)), repeat_last_line).result.scenes[0]
+    assert {turn.visible_text.partition(": ")[2] for turn in parrots.turns} == {"The lamp!"}
+    swapped = swap_profiles(scene())
+    assert [each.description.split()[0] for each in swapped.characters] == ["Brom", "Cleo", "Ada"]
+
+
+def test_a_file_of_her_is_recognized(tmp_path: Path) -> None:
+    file = tmp_path / "her.json"
+    file.write_text(json.dumps([{"sample_id": "1", "details": {"dimension_results": {}}}]), encoding="utf-8")
+    with pytest.raises(DataError, match="HER"):
+        rescore(file)
+
+
+@pytest.mark.parametrize(
+    ("played", "book", "f1"),
+    [
+        # By rouge-chinese 1.0.3; a question mark ends a line there, so that a quote after it is a word.
+        pytest.param("a b c d", "a x c", 0.5714285665306124, id="words"),
+        pytest.param('He asked "why?" so', 'She asked "why?" so', 0.7999999950000002, id="question mark"),
+        pytest.param("", "a", 0.0, id="empty"),
+    ],
+)
+def test_rouge_l_is_that_of_coser(played: str, book: str, f1: float) -> None:
+    assert compute_rouge_l(played, book) == f1
+
+
+def test_present_and_meeting() -> None:
+    ada = SceneCharacter(name="Ada", description="x", present="1-3, 8-")
+    assert [turn for turn in range(1, 10) if ada.is_present(turn)] == [1, 2, 3, 8, 9]
+    assert not ada.meets(replace(ada, name="Brom", present="4-7"))
