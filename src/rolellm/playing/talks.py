@@ -193,7 +193,7 @@ class Talk:
         turn = self.turns[index]
         swipes = list_swipes(turn)
         if not 0 <= swipe < len(swipes):
-            raise SettingsError(f"there is no reply {swipe + 1} here; choose 1 to {len(swipes)}")
+            raise SettingsError(f"reply {swipe + 1} does not exist here; choose 1 to {len(swipes)}")
         turn |= {"swipe_id": swipe, "mes": swipes[swipe]}
 
     def cut(self, count: int) -> None:
