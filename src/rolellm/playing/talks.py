@@ -27,9 +27,9 @@ TALKS: Final = "talks"
 _WIDTH: Final = 60
 
 
-def choose_talk_folder(source: Any, role: str) -> Path:
+def choose_talk_folder(source: str | Path, role: str) -> Path:
     """Choose where talks with a role are kept: in its own folder, else in the user's data directory."""
-    if isinstance(source, str | Path) and Path(source, PROFILE).is_file():
+    if Path(source, PROFILE).is_file():
         return Path(source, TALKS)
     home = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
     return home / "rolellm" / TALKS / make_safe_name(role)
@@ -80,8 +80,7 @@ class Talk:
         Raises:
             SettingsError: When there is no such greeting.
         """
-        header = {"character_name": part.sheet.role, "create_date": _get_time(), "chat_metadata": {}}
-        talk = cls(header, [], path)
+        talk = cls({"character_name": part.sheet.role, "chat_metadata": {}}, [], path)
         talk.name_user(part)
         count = len(part.greetings)
         if not 1 <= greeting <= max(count, 1):
@@ -150,8 +149,8 @@ class Talk:
     @property
     def summary(self) -> str:
         """The last summary; empty where there is none."""
-        memories = [str(turn["memory"]) for turn in self.turns if turn.get("memory")]
-        return "".join(memories[-1:])
+        memories = [str(turn.get("memory") or "") for turn in self.turns]
+        return next(filter(None, reversed(memories)), "")
 
     @property
     def turns(self) -> list[dict[str, Any]]:
@@ -173,8 +172,9 @@ class Talk:
         for message in messages:
             is_user = message.role == "user"
             name = self.user if is_user else self.character
+            date = datetime.now(UTC).isoformat()
             text = replace_surrogates(message.content)
-            self._lines.append({"name": name, "is_user": is_user, "send_date": _get_time(), "mes": text})
+            self._lines.append({"name": name, "is_user": is_user, "send_date": date, "mes": text})
 
     def change(self, index: int, text: str) -> None:
         """Change a turn's text. Of the role's turns, earlier texts are kept as swipes; summaries of it are dropped."""
@@ -238,10 +238,6 @@ def list_swipes(turn: dict[str, Any]) -> list[str]:
     """List the texts that a turn has had."""
     swipes = turn.get("swipes") or []
     return swipes if turn["mes"] in swipes else [*swipes, turn["mes"]]
-
-
-def _get_time() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _get_stamp(path: Path) -> int:
