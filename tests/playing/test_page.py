@@ -71,7 +71,7 @@ class Seen:
     def __init__(self, page: Any, view: dict[Any, Any]) -> None:
         self.texts = [item["content"] for item in view[page._chatbot]]
         self.name = view[page._talks].value
-        self.talks = [label.partition(" ")[2] for label, _ in view[page._talks].choices]
+        self.talks = [label.partition(" (")[0] for label, _ in view[page._talks].choices]
         self.box = view[page._box].value
 
 
@@ -111,7 +111,7 @@ def test_talks_are_listed_edited_swiped_and_branched(make_page: Any) -> None:
     page.edit(first, Event(1, "A fox."))
     page.edit(first, Event(2, "How?"))
     assert Seen(page, page.edit(first, Event(3, "So."))).texts == ["Who?", "A fox.", "How?", "So."]
-    assert Seen(page, page.swipe(first, 1)).texts[3] == "fox 4"
+    assert Seen(page, page.swipe(first, 0)).texts[3] == "fox 4"
     branch = Seen(page, page.branch(first, 1))
     assert (branch.texts, branch.talks[1:]) == (["Who?", "A fox."], ["Who?", "Who?"])
     # A message is typed again without its reply.

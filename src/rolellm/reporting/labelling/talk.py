@@ -107,9 +107,11 @@ class TalkPage:
                     "its model."
                 )
             with gr.Row():
-                self._talks = gr.Dropdown(show_label=False, container=False, allow_custom_value=True, scale=4)
-                self._branch = gr.Button("Branch", size="sm", min_width=90)
-                self._file = gr.DownloadButton("Download", size="sm", min_width=90)
+                self._talks = gr.Dropdown(
+                    show_label=False, container=False, allow_custom_value=True, scale=4, min_width=240
+                )
+                self._branch = gr.Button("Branch", size="sm", min_width=80)
+                self._file = gr.DownloadButton("Download", size="sm", min_width=80)
             self._summary = gr.Textbox(label=f"What {role} remembers of earlier turns", visible=False)
             self._chatbot = gr.Chatbot(
                 label=role,
@@ -122,7 +124,7 @@ class TalkPage:
                 # A thumb up is a vote.
                 feedback_options=("Like",) if is_blind else (),
             )
-            self._swipes = gr.Radio(label="Reply", visible=False)
+            self._swipes = gr.Radio(type="index", show_label=False, container=False, visible=False)
             self._box = gr.Textbox(
                 show_label=False, container=False, placeholder="Say something", submit_btn=True, autofocus=True
             )
@@ -160,16 +162,16 @@ class TalkPage:
         if shown is not None:
             turns = [*turns[:-1], *map(assistant, shown.replies)]
         files = list_talks(self.folder)
-        choices = [(f"{file.stem[:13]} {describe_talk(file)}", file.name) for file in files]
+        choices = [(f"{describe_talk(file)} ({file.stem[:13]})", file.name) for file in files]
         is_kept = path in files
         choices.insert(0, ("New talk", "" if is_kept else name))
-        numbers = range(1, len(swipes) + 1)
+        labels = [f"Reply {number}" for number in range(1, len(swipes) + 1)]
         return {
             self._talks: gr.Dropdown(choices, value=name),
             self._chatbot: [asdict(turn) for turn in turns],
             self._file: gr.DownloadButton(value=str(path) if is_kept else None, interactive=is_kept),
             self._summary: gr.Textbox(chat.talk.summary, visible=bool(chat.talk.summary)),
-            self._swipes: gr.Radio(numbers, value=swipes.index(last["mes"]) + 1, visible=len(swipes) > 1),
+            self._swipes: gr.Radio(labels, value=labels[swipes.index(last["mes"])], visible=len(swipes) > 1),
             self._branch: "Branch",
             self._turn: None,
             self._box: gr.Textbox(submit_btn=True, stop_btn=False, **box),
@@ -243,10 +245,10 @@ class TalkPage:
         chat.talk.change(index, event.value)
         return self._keep(chat)
 
-    def swipe(self, name: str, number: int) -> _View:
+    def swipe(self, name: str, swipe: int) -> _View:
         """Let another of the last turn's texts stand."""
         chat = self._open(name)
-        chat.talk.show(len(chat.turns) - 1, number - 1)
+        chat.talk.show(len(chat.turns) - 1, swipe)
         return self._keep(chat)
 
     def _keep(self, chat: Chat, **box: Any) -> _View:
