@@ -1,4 +1,4 @@
-"""A step is the same however its replies go through the model: with shared prefixes or as rows, few or many at a time."""
+"""A step is the same however its replies go through the model: sharing prefixes or as rows, few or many at a time."""
 
 import shutil
 from collections.abc import Callable
