@@ -4,14 +4,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import torch
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
 from rolellm.training.examples import Example
+from rolellm.training.fit import Fit, fit
 from rolellm.training.recipe import Lora, MethodRecipe, TrainingRecipe
 
 
 def make_job(folder: Path, method: Any = "full", **training: Any) -> Any:
     """A job on the CPU; without dropout, which draws for what it computes, so that layouts can be compared."""
-    from rolellm.training.fit import Fit
-
     if isinstance(method, str):
         method = MethodRecipe(name=method, lora=Lora(r=4, lora_dropout=0.0))  # type: ignore[arg-type]
     rewards = training.pop("rewards", ())
@@ -21,11 +23,6 @@ def make_job(folder: Path, method: Any = "full", **training: Any) -> Any:
 
 def fit_with_gradients(model: Any, tokenizer: Any, examples: Sequence[Example], job: Any) -> tuple[Any, Any]:
     """The gradients of all steps, one after the other, and what `fit` returns."""
-    import torch
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-    from rolellm.training.fit import fit
-
     gradients = []
 
     def take(optimizer: Any, _args: Any, _kwargs: Any) -> None:

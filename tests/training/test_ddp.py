@@ -13,6 +13,7 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rolellm.core.errors import SettingsError
 from rolellm.training.recipe_files import load_recipe
@@ -234,9 +235,6 @@ def test_a_loss_that_ends_in_one_process_stops_both_with_the_row_named(
     recipe_file: Callable[..., Path], launch: Launch, base: Path, tmp_path: Path
 ) -> None:
     """Whoever has no bad row would else wait for the other for ever."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     file = recipe_file(training={"shared_prefix": False, "replies_per_pass": 2})
     recipe = load_recipe(file)
     examples = prepare(recipe, tmp_path / "none").examples

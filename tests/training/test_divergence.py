@@ -7,9 +7,12 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from rolellm.core.errors import DivergedError
 from rolellm.training.examples import Example
+from rolellm.training.fit import fit
 from rolellm.training.run_folder import find_checkpoint
 from rolellm.training.schedule import schedule_replies
 
@@ -49,11 +52,6 @@ def make_model(**options: Any) -> Any:
 
 def train_to_divergence(model: Any, tokenizer: Any, job: Any, problem: str) -> None:
     """Train under a seed that brings the bad row late; what was done before its step is there, whole and finite."""
-    import torch
-    from safetensors.torch import load_file
-
-    from rolellm.training.fit import fit
-
     bad = [number for number, example in enumerate(ROWS) if example.row_id == BAD]
     step = 1
     while step == 1:
@@ -88,8 +86,6 @@ def test_the_one_row_that_has_no_loss_is_named_and_no_other(
     training: dict[str, Any], value: float, tokenizer: Any, tmp_path: Path
 ) -> None:
     """In a shared pass the broken row's neighbors may have no loss either; by themselves they have."""
-    import torch
-
     model = make_model()
     with torch.no_grad():
         model.model.embed_tokens.weight[RARE] = value
@@ -101,8 +97,6 @@ def test_a_gradient_that_overflows_under_a_finite_loss_is_found_before_the_step(
     shared_prefix: bool, tokenizer: Any, tmp_path: Path
 ) -> None:
     """The slope of a norm goes with one over its input: without a floor under it, a tiny input's overflows."""
-    import torch
-
     model = make_model(rms_norm_eps=1e-44)
     with torch.no_grad():
         model.model.embed_tokens.weight[RARE] *= 1e-22
@@ -116,10 +110,6 @@ def test_a_gradient_that_overflows_under_a_finite_loss_is_found_before_the_step(
 
 
 def test_of_many_rows_a_few_are_named(tokenizer: Any, tmp_path: Path) -> None:
-    import torch
-
-    from rolellm.training.fit import fit
-
     model = make_model()
     with torch.no_grad():
         model.model.norm.weight[0] = math.nan

@@ -14,12 +14,15 @@ from rolellm import rewards
 from rolellm.core.errors import DataError, RecipeError
 from rolellm.core.records import Row
 from rolellm.models.prompts.render import make_messages
-from rolellm.training.examples import encode
+from rolellm.training.examples import Example, encode
+from rolellm.training.fit import Fit, fit
+from rolellm.training.recipe import MethodRecipe, TrainingRecipe
 from rolellm.training.rows import Conversation, make_conversations, read_own_rows
 from rolellm.training.train import train
 
 from ..versions import NEEDS_SANITIZING
 from .conftest import MINI
+from .models import new_model
 from .runs import read_object
 
 TURN = {"role": "user", "content": "b"}
@@ -140,12 +143,6 @@ def test_a_pair_with_text_that_trl_would_read_as_a_special_token_is_left_out(tok
 
 
 def test_rows_that_are_not_there_leave_the_loss_of_routed_experts_finite(tokenizer: Any, tmp_path: Path) -> None:
-    from rolellm.training.examples import Example
-    from rolellm.training.fit import Fit, fit
-    from rolellm.training.recipe import MethodRecipe, TrainingRecipe
-
-    from .models import new_model
-
     examples = [Example(str(number), (5, 6, 7), (8 + number, 2)) for number in range(3)]
     sizes = {"num_local_experts": 2, "num_experts_per_tok": 1, "output_router_logits": True}
     training = TrainingRecipe(

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trl
 from datasets import Dataset
 
 from rolellm.core.errors import DataError, RecipeError
@@ -43,8 +44,6 @@ def tokenizer_with(template: str) -> Any:
 
 
 def published(name: str) -> str:
-    import trl
-
     return (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text(encoding="utf-8")
 
 

@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rolellm.core.errors import RecipeError
 from rolellm.core.records import Row
 from rolellm.training.examples import Example, encode
+from rolellm.training.fit import build_trainer
+from rolellm.training.passes import choose_plan
 from rolellm.training.rows import Conversation
+from rolellm.training.schedule import schedule_replies
 
 from .examples import sample_examples
 from .fits import fit_with_gradients, make_job
@@ -63,7 +67,6 @@ def train(tokenizer: Any, examples: list[Example], job: Any, family: str = "Llam
 
 def limit_memory(tokens: int, *, kept_only: bool = False) -> Callable[[Any], None]:
     """A device on which a pass over more tokens runs out of memory, or only one that keeps its activations."""
-    import torch
 
     def fail(layer: Any, inputs: tuple[Any, ...]) -> None:
         is_light = kept_only and getattr(layer, "activation_checkpointing", layer.gradient_checkpointing)
@@ -150,12 +153,6 @@ def test_out_of_memory_halves_the_pass_and_loses_no_reply(
 def test_what_fits_is_found_by_trial_before_the_first_step(
     limit: dict[str, Any], plan: tuple[int, bool] | None, examples: list[Example], tokenizer: Any, tmp_path: Path
 ) -> None:
-    import torch
-
-    from rolellm.training.fit import build_trainer
-    from rolellm.training.passes import choose_plan
-    from rolellm.training.schedule import schedule_replies
-
     job = job_of(tmp_path)
     model = new_model("Llama", len(tokenizer), initializer_range=0.1)
     limit_memory(**limit)(model)

@@ -20,10 +20,14 @@ from rolellm.core.errors import RoleLLMError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.data.hub import PushOptions, push_folder
+from rolellm.data.rolebench import dataset_fingerprint
 from rolellm.measures import safety
 from rolellm.models.prompts.encode import encode_prompt
 from rolellm.models.prompts.render import make_messages
 from rolellm.models.training_record import TrainedOn, hash_instruction, read_manifest
+from rolellm.scoring.predictions import Predictions
+from rolellm.scoring.score import score_rows
+from rolellm.scoring.settings import ScoreOptions
 from rolellm.training.bases import load_tokenizer
 from rolellm.training.publish import push
 from rolellm.training.recipe_files import load_recipe
@@ -76,11 +80,6 @@ def published(hub: Any, tmp_path: Path) -> Publish:
 @pytest.fixture
 def scores(tmp_path: Path) -> Path:
     """What `rolellm score --json` prints, of a part of the data without role-specific rows."""
-    from rolellm.data.rolebench import dataset_fingerprint
-    from rolellm.scoring.predictions import Predictions
-    from rolellm.scoring.score import score_rows
-    from rolellm.scoring.settings import ScoreOptions
-
     rows = [Row.from_columns(columns) for columns in load_rolebench("sample", "test")]
     rows = [row for row in rows if row.subset == "general"]
     answers = Predictions.pair_texts([row.id for row in rows[:-1]], [row.rolegpt or "–" for row in rows[:-1]])

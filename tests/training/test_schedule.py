@@ -6,8 +6,10 @@ from typing import Any
 
 import numpy as np
 import pytest
+from accelerate.data_loader import BatchSamplerShard
 from hypothesis import given
 from hypothesis import strategies as st
+from torch.utils.data import BatchSampler, SequentialSampler
 
 from rolellm.models.prefix_sharing import fold_rows
 from rolellm.training.examples import Example
@@ -151,9 +153,6 @@ def test_replies_of_one_prompt_and_prompts_of_one_role_stay_together() -> None:
 @LAYOUTS
 def test_processes_share_each_step_among_them(shared: bool, processes: int) -> None:
     """As accelerate deals batches out, and as the check for NaN names a process's rows."""
-    from accelerate.data_loader import BatchSamplerShard
-    from torch.utils.data import BatchSampler, SequentialSampler
-
     training = recipe(shared_prefix=shared, num_train_epochs=1.5, replies_per_step=12)
     schedule = schedule_replies(MANY, training)
     share = 12 // processes

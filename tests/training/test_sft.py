@@ -1,14 +1,20 @@
 """The loop inside: what a batch trains, that loss is TRL's, what is saved, and how the loop is hooked into."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
+from trl import SFTTrainer
 
 from rolellm.core.errors import RoleLLMError
 from rolellm.core.records import Row
 from rolellm.training.examples import IGNORED, Example
+from rolellm.training.fit import Fit, fit
+from rolellm.training.passes import split_step
 from rolellm.training.recipe import MethodRecipe, TrainingRecipe
 
 from ..versions import needs
@@ -24,8 +30,6 @@ def examples(sample_rows: list[Row], tokenizer: Any) -> list[Example]:
 
 
 def job(folder: Path, **training: Any) -> Any:
-    from rolellm.training.fit import Fit
-
     options = {"max_steps": 2, "replies_per_step": 3, "use_cpu": True, "group_by_length": False}
     return Fit(
         training=TrainingRecipe(**(options | training)),
@@ -37,8 +41,6 @@ def job(folder: Path, **training: Any) -> Any:
 
 
 def trainer_of(tokenizer: Any, examples: list[Example] | list[Example], folder: Path, **training: Any) -> Any:
-    from rolellm.training.fit import fit
-
     return fit(new_model("Llama", len(tokenizer)), tokenizer, examples, job(folder, **training)).trainer
 
 
@@ -65,8 +67,6 @@ def test_the_gradient_does_not_feel_what_the_prompt_would_have_said(
     shared: bool, tokenizer: Any, examples: list[Example], tmp_path: Path
 ) -> None:
     """The head's gradient is that of the replies' predictions, written out by hand, and of nothing else."""
-    import torch
-
     trainer = trainer_of(tokenizer, examples, tmp_path, shared_prefix=shared)
     model = trainer.model
     model.zero_grad()
@@ -90,10 +90,6 @@ def test_the_gradient_does_not_feel_what_the_prompt_would_have_said(
 def test_the_held_out_loss_is_computed_the_same_with_and_without_shared_prefixes(
     tokenizer: Any, examples: list[Example], tmp_path: Path
 ) -> None:
-    from dataclasses import replace
-
-    from rolellm.training.fit import fit
-
     def evaluate(shared: bool) -> list[dict[str, float]]:
         options = {"shared_prefix": shared, "eval_strategy": "epoch", "max_steps": -1, "num_train_epochs": 1.0}
         # Each reply in a batch with others, and a last batch that is short.
@@ -122,12 +118,6 @@ def test_a_mixture_of_experts_is_trained_with_its_routers_and_saved_as_it_was_lo
     family: str, sizes: dict[str, Any], tokenizer: Any, examples: list[Example], tmp_path: Path
 ) -> None:
     """With ``output_router_logits`` a model weighs its routers in inference, and fails on a padded batch."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    from rolellm.training.fit import fit
-    from rolellm.training.passes import split_step
-
     sizes = {"router_aux_loss_coef": 0.5} | sizes
     four = examples[:4]
     two_passes = {"replies_per_step": 4, "replies_per_pass": 2, "max_steps": 1}
@@ -162,8 +152,6 @@ def test_a_mixture_of_experts_is_trained_with_its_routers_and_saved_as_it_was_lo
 def test_another_order_of_rows_than_the_schedule_s_ends_the_run(
     shared: bool, tokenizer: Any, examples: list[Example], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trl import SFTTrainer
-
     def read_backwards(trainer: Any, *_: Any) -> Any:
         return list(reversed(range(len(trainer.train_dataset))))
 

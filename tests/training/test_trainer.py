@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.fingerprint import hash_file
@@ -18,6 +21,7 @@ from rolellm.models.prompts.encode import encode_prompt
 from rolellm.models.prompts.render import make_messages
 from rolellm.models.training_record import hash_instruction
 from rolellm.training.bases import build_base, build_hash, load_model
+from rolellm.training.fit import Fit, fit
 from rolellm.training.recipe import MethodRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import load_rows
@@ -76,8 +80,6 @@ def test_the_manifest_names_recipe_data_prompt_base_and_versions(
 def test_a_run_leaves_a_model_that_loads_with_its_prompt_form_and_its_end(
     full_run: TrainingRun, sample_rows: list[Row]
 ) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     tokenizer = AutoTokenizer.from_pretrained(full_run.out)
     model = AutoModelForCausalLM.from_pretrained(full_run.out)
     turns = make_messages(sample_rows[0])
@@ -95,11 +97,6 @@ def prepare_examples(run: TrainingRun, rows: list[Row]) -> Any:
 def test_an_adapter_on_its_base_gives_the_logits_of_the_run(
     lora_run: TrainingRun, tmp_path: Path, sample_rows: list[Row]
 ) -> None:
-    import torch
-    from peft import PeftModel
-
-    from rolellm.training.fit import Fit, fit
-
     recipe = load_recipe(lora_run.out.parent / "recipe.yaml")
     prepared = prepare(recipe, lora_run.out)
     job = Fit(training=recipe.training, method=recipe.method, folder=tmp_path, label="again")
