@@ -59,7 +59,7 @@ def test_a_data_set_of_pairs_is_trained_on_and_held_out(mini: dict[str, Any], tm
 def test_a_reward_that_a_canary_beats_is_refused_unless_told_otherwise(mini: dict[str, Any], tmp_path: Path) -> None:
     # A dozen rows with one reference each: style prefers other replies of the role to RoleGPT's.
     options = GRPO | {"reward_funcs": [rewards.length, "rolellm.rewards.style"]}
-    with pytest.raises(RecipeError, match=r"what rolellm\.rewards\.length and .* can be had.*to another question in 8 of 12"):
+    with pytest.raises(RecipeError, match=r"what rolellm\.rewards\.length and .* can be had.*another question in 8 of"):
         train(mini, out=tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
     run = train(mini, out=tmp_path / "run", audit_rewards=False, **options)

@@ -1,5 +1,6 @@
 """Killed at any moment and taken up again, a run gives what it would have given: losses and weights, bit for bit."""
 
+import os
 import random
 import shutil
 import signal
@@ -11,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from rolellm.core.errors import SettingsError
+from rolellm.core.errors import RunInUseError, SettingsError
 from rolellm.training.recipe import Recipe
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.run_folder import MARK, find_last_step
@@ -159,6 +160,24 @@ def test_killed_at_any_moment_and_resumed_a_run_is_the_one_that_was_never_stoppe
     assert set(seen) <= set(numbers_of(run))
     assert read_object(run)["result"]["steps"] == STEPS
     assert len(list(run.glob("checkpoint-*"))) == 2
+
+
+def test_a_second_run_is_refused_at_once_and_changes_nothing(recipe_of: MakeRecipe, train_apart: TrainApart) -> None:
+    recipe = recipe_of()
+    process = train_apart(recipe)
+    while not (recipe.output.dir / f"checkpoint-{EVERY}" / MARK).is_file():
+        assert process.is_alive()
+        time.sleep(0.001)
+    os.kill(process.pid, signal.SIGSTOP)
+    files = [path for path in recipe.output.dir.rglob("*") if path.is_file()]
+    before = {path: path.read_bytes() for path in files}
+    with pytest.raises(
+        RunInUseError, match=rf"is in use by another run \(process {process.pid} on .*; wait for it, or"
+    ):
+        train(recipe, overwrite=True)
+    assert {path: path.read_bytes() for path in recipe.output.dir.rglob("*") if path.is_file()} == before
+    process.kill()
+    process.join()
 
 
 def unmark(run: Path, *steps: int) -> None:
