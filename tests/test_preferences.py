@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from rolellm.characters.folder import import_card
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
@@ -197,13 +198,31 @@ def test_swipes_are_the_cards_under_another_name_and_prompted_as_in_play(tmp_pat
     lines = [line for _, line in read_jsonl(tmp_path / "run" / "pairs.jsonl")]
     assert {line["role"] for line in lines} == {"Ahab"} and len(lines) == 3
     chat_with_role = RolePlayer(ScriptedModel(lambda _: AHOY, rules_hash=""), card).chat()
-    chat_with_role.turns.append(assistant("Ahoy there, stranger!"))
+    chat_with_role.talk.add(assistant("Ahoy there, stranger!"))
     chat_with_role.say("What is that fish?")
     assert chat_with_role.prompt is not None
     assert lines[0]["prompt"] == [asdict(message) for message in chat_with_role.prompt.messages]
     system_turn = lines[0]["prompt"][0]["content"]
     assert "white whale" in system_turn and "ivory" in system_turn and "Gulls" not in system_turn
     assert lines[0]["prompt"][-1]["content"].endswith("Answer briefly.")
+
+
+def test_retries_in_talks_with_a_character_are_pairs(tmp_path: Path, command: Command) -> None:
+    folder = import_card(write_ahab(tmp_path / "ahab.json"), tmp_path / "ahab").out
+    replies = iter([PLAIN, AHOY, "So be it."])
+    player = RolePlayer(ScriptedModel(lambda _: next(replies), rules_hash=""), folder)
+    chat = player.chat(folder / "talks" / "1.jsonl", me="Kai", persona="{{user}} is a cook.")
+    chat.say("Name a fish.")
+    chat.retry()
+    prompt = chat.prompt
+    chat.say("Thanks.")
+    with (folder / "talks" / "1.jsonl").open("a") as stream:
+        stream.write('{"name": "Kai", "me')
+    shown = command("prefer", folder, "--set", "balance=false", "--out", tmp_path / "run", "--json")
+    assert shown.result["sources"]["swipes"]["dropped"]["broken_line"] == 1
+    ((_, line),) = read_jsonl(tmp_path / "run" / "pairs.jsonl")
+    assert (line["chosen"][0]["content"], line["rejected"][0]["content"]) == (AHOY, PLAIN)
+    assert line["prompt"] == [asdict(message) for message in prompt.messages] and "Kai is a cook" in str(line["prompt"])
 
 
 def test_the_sample_gives_pairs_that_training_reads_and_no_test_question(tmp_path: Path, command: Command) -> None:

@@ -18,7 +18,7 @@ from rolellm.journeys.making import MakeSettings
 from rolellm.judging.settings import JudgingSettings
 from rolellm.llm.model import assistant, user
 from rolellm.making.settings import BuildSettings, InstructSettings, RespondSettings, SplitRule
-from rolellm.playing.settings import PlaySettings
+from rolellm.playing.settings import PlaySettings, TalkSettings
 from rolellm.reporting.settings import ReportOptions
 from rolellm.scoring.settings import GenerateSettings, ScoreOptions
 
@@ -45,7 +45,11 @@ PAIRS: dict[str, tuple[Sequence[Callable[..., Any]], Any, set[str]]] = {
     "instruct": ([CHARACTER.instruct], InstructSettings, set()),
     "respond": ([CHARACTER.respond], RespondSettings, set()),
     # A page is the command's, and a talk is saved by `Chat.save`.
-    "chat": ([rolellm.RolePlayer], PlaySettings, {"web", "against", "votes", "port", "share", "out"}),
+    "chat": (
+        [rolellm.RolePlayer],
+        PlaySettings,
+        {"web", "against", "votes", "port", "share", "resume", *list_keys(TalkSettings)},
+    ),
 }
 
 
@@ -100,7 +104,7 @@ def test_what_a_notebook_shows_says_what_it_is() -> None:
     player = rolellm.RolePlayer(llm, "Queen of Hearts")
     assert repr(player).startswith("<RolePlayer Queen of Hearts: localhost:1/m; ")
     talk = player.chat()
-    talk.turns += [user("Who\nare you?"), assistant("The Queen.")]
+    talk.talk.add(user("Who\nare you?"), assistant("The Queen."))
     lines = ["<Chat with Queen of Hearts: 2 turns>", "You: Who are you?", "Queen of Hearts: The Queen."]
     assert repr(talk).splitlines() == lines
 

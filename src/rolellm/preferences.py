@@ -10,6 +10,7 @@ import math
 import random
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations, pairwise, product
 from pathlib import Path
@@ -42,6 +43,7 @@ from rolellm.making.settings import PreferSettings, make_settings
 from rolellm.models.prompts.render import make_messages
 from rolellm.models.training_record import hash_instruction
 from rolellm.playing.player import RolePlayer
+from rolellm.playing.talks import TALKS, Talk, list_talks
 from rolellm.runs import MANIFEST, Plan, Records, Run, Step, run_step
 from rolellm.scoring.contamination import find_held_out_part
 
@@ -253,12 +255,21 @@ def pair_swipes(
         SettingsError: When no reply in the chat is by one of the roles.
     """
     lines = []
-    for number, line in read_jsonl(path):
+    bad: list[DataError] = []
+    values = list(read_jsonl(path, bad=bad))
+    if bad:
+        skipped["broken_line"] = len(bad)
+    for number, line in values:
         if isinstance(line.get("mes"), str) and not line.get("is_system"):
             lines.append((number, line))
     speakers = dict.fromkeys(_get_speaker(line) for _, line in lines if not line.get("is_user"))
     text = "\n".join(line["mes"] for _, line in lines)
     players = _find_players(path, speakers, parts, name, detect_language(text))
+    talk = Talk(values[0][1], [line for _, line in values])
+    for speaker, speaking in players.items():
+        # A user of the role's own name stays without one.
+        with suppress(SettingsError):
+            players[speaker] = speaking.with_role(speaking.part.with_user(talk.user, talk.persona))
     turns: list[Message] = []
     for (number, line), (_, following) in pairwise([*lines, (0, {})]):
         if line.get("is_user"):
@@ -589,6 +600,7 @@ class Inputs:
             part = find_part(path)
             names = map(fold, part.sheet.names)
             self.parts.update(dict.fromkeys(names, part))
+            self.chats += list_talks(path / TALKS)
         elif (path / MANIFEST).is_file() and Run.open(path).kind == "judge":
             self.judged.append(read_run(path))
         elif is_file and _is_chat(path):

@@ -32,12 +32,13 @@ def place(tmp_path: Path, llm_server: Any) -> Path:
 
 def test_a_talk_with_its_commands(place: Path, clean_env: dict[str, str]) -> None:
     lines = ["Who are you?", "And now?", "/retry", "/edit Why?", "/explain", "/save talk.jsonl", "/save llm.yaml"]
-    lines += ["/save", "/dance", "/role nobody", "", "/help", "/role ada", "Hello.", "/quit now", "never said"]
+    lines += ["/save", "/dance", "/role nobody", "", "/help", "/role ada", "Hello.", "/new", "/load", "/load 2"]
+    lines += ["/load nowhere", "/swipe 9", "/load talk.jsonl", "/quit now", "never said"]
     words, given = [ROLELLM, "chat", "ada", "--llm", "llm.yaml"], "\n".join(lines)
     done = subprocess.run(words, cwd=place, env=clean_env, input=given, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0 and "Traceback" not in done.stderr
     said = [line for line in done.stdout.splitlines() if line.startswith("Ada: ")]
-    assert [line.removeprefix("Ada: ")[0] for line in said] == ["2", "4", "4", "4", "2"]
+    assert [line.removeprefix("Ada: ")[0] for line in said] == ["2", "4", "4", "4", "2", "4", "4"]
     # What a model says does not steer the terminal.
     assert "\x1b" not in done.stdout and "␛[31m" in done.stdout
     for words in (
@@ -48,13 +49,14 @@ def test_a_talk_with_its_commands(place: Path, clean_env: dict[str, str]) -> Non
         "no role 'nobody'",
     ):
         assert words in done.stdout
-    kept = [json.loads(line)["content"] for line in (place / "talk.jsonl").read_text().splitlines()]
-    assert [text.partition(" ")[0] for text in kept] == ["Who", "2", "Why?", "4"]
+    kept = [json.loads(line).get("mes") for line in (place / "talk.jsonl").read_text().splitlines()]
+    assert [text.partition(" ")[0] for text in kept[1:]] == ["Who", "2", "Why?", "4"]
     assert "never said" not in done.stdout and "You are talking to" not in done.stdout
-    # Both talks are saved as they were at their end.
-    files = sorted((place / "rolellm-talks").iterdir())
-    assert [len(file.read_text().splitlines()) for file in files] == [4, 2]
-    assert all(f"The talk is in rolellm-talks/{file.name}." in done.stderr for file in files)
+    # Each talk is in the character's folder, as it was at its end; `/save` went on in another file.
+    files = sorted((place / "ada" / "talks").iterdir())
+    assert [len(file.read_text().splitlines()) for file in files] == [5, 3]
+    for file in (*files[1:], Path("talk.jsonl")):
+        assert f"The talk is in {file.relative_to(place) if file.is_absolute() else file}." in done.stderr
 
 
 def test_a_model_that_is_nowhere_is_looked_for_once(tmp_path: Path, lukewarm: Forking) -> None:

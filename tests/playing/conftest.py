@@ -66,6 +66,8 @@ class Upstream:
         self.bodies.append(body)
         self.headers.append(dict(request.headers))
         words = (body["messages"][-1]["content"] or "").split(" ")
+        if body["model"] == "owl":
+            words.append("Hoo!")
         if words[0] == "fail":
             words = f"slow down at {request.url}, {request.headers.get('authorization')}"
             told = {"error": {"message": words, "type": "busy"}}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import re
@@ -9,19 +10,23 @@ import signal
 import subprocess
 import sys
 import time
+from base64 import b64encode
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx2
 import pytest
+from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
+from rolellm.core.jsonl import read_jsonl
 from rolellm.judging.people.agreement import measure_agreement
 from rolellm.judging.records import read_run
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Request
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.playing.player import RolePlayer
+from rolellm.playing.settings import TalkSettings
 
 from .conftest import write_card
 
@@ -29,66 +34,113 @@ ROLELLM = str(Path(sys.executable).parent / "rolellm")
 ENTER = "\ue007"
 
 
-def make_page(folder: Path, *names: str) -> Any:
-    """A page of models that answer with their name, the number of messages, and all that they said before."""
-    gradio = pytest.importorskip("gradio")
-    assert gradio
+@pytest.fixture
+def make_page(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Any]:
+    """A page of models that answer with their name and the number of messages; its talks are in a folder."""
+    pytest.importorskip("gradio")
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
     from rolellm.reporting.labelling.talk import TalkPage
 
     def make_player(name: str) -> RolePlayer:
-        def answer(request: Request) -> str:
-            said = [message.content[:3] for message in request.messages if message.role == "assistant"]
-            return f"{name} {len(request.messages)} {said}"
+        model = ScriptedModel(lambda request: f"{name} {len(request.messages)}", rules_hash=name)
+        return RolePlayer(LLM.of(model), "queen of hearts")
 
-        return RolePlayer(LLM.of(ScriptedModel(answer, rules_hash=name)), "queen of hearts")
+    def make(*names: str) -> Any:
+        players = {name: make_player(name) for name in names}
+        page = TalkPage(players, "queen of hearts", TalkSettings(), tmp_path / "votes", "anna")
+        asyncio.run(build(page))
+        return page
 
-    return TalkPage({name: make_player(name) for name in names}, folder / "votes", "anna")
+    async def build(page: Any) -> None:
+        # Without a loop that runs, Gradio begins one, and never ends it.
+        page.build()
 
-
-def talk(page: Any, *messages: str) -> list[dict[str, Any]]:
-    """Say messages one after the other; the history as Gradio keeps it."""
-    history: list[dict[str, Any]] = []
-    for message in messages:
-        *_, replies = page.reply(message, list(history))
-        said = [("user", message), *(("assistant", reply) for reply in replies)]
-        history += [{"role": role, "content": [{"type": "text", "text": text}]} for role, text in said]
-    return history
+    return make
 
 
-def read_texts(history: list[dict[str, Any]]) -> list[str]:
-    return [item["content"][0]["text"] for item in history]
+class Event:
+    """What Gradio says of a thumb, a click or a change."""
+
+    def __init__(self, index: int, value: str = "") -> None:
+        self.index, self.value = index, value
 
 
-class Like:
-    """What Gradio says of a thumb."""
+class Seen:
+    """What a page shows."""
 
-    def __init__(self, index: int) -> None:
-        self.index = index
+    def __init__(self, page: Any, view: dict[Any, Any]) -> None:
+        self.texts = [item["content"] for item in view[page._chatbot]]
+        self.name = view[page._talks].value
+        self.talks = [label.partition(" ")[2] for label, _ in view[page._talks].choices]
+        self.box = view[page._box].value
 
 
-def test_each_model_sees_its_own_replies_and_votes_are_kept(tmp_path: Path) -> None:
-    page = make_page(tmp_path, "fox", "owl")
-    history = talk(page, "Who?", "Why?")
-    # The talk begins with a user's turn and the system's.
-    assert sorted(read_texts(history)[4:]) == ["fox 4 ['fox']", "owl 4 ['owl']"]
-    for index in (1, 5, 4):
-        page.vote(history, Like(index))
+def say(page: Any, name: str, message: str | None) -> Seen:
+    """Say something, or ask for another reply."""
+    *_, view = page.retry(name) if message is None else page.say(name, message)
+    return Seen(page, view)
+
+
+def test_both_models_get_the_same_prompt_and_votes_are_kept(make_page: Any, tmp_path: Path) -> None:
+    page = make_page("fox", "owl")
+    name = Seen(page, page.show_talk("")).name
+    assert sorted(say(page, name, "Who?").texts) == ["Who?", "fox 2", "owl 2"]
+    page.vote(name, Event(1))
+    seen = say(page, name, "Why?")
+    assert sorted(seen.texts[3:]) == ["fox 4", "owl 4"]
+    for index in (4, 3):
+        page.vote(name, Event(index))
     run = read_run(tmp_path / "votes")
     assert [row.question for row in run.comparison.rows] == ["Who?", "Why?"]
     lines = (tmp_path / "votes" / "labels" / "anna.jsonl").read_text().splitlines()
     assert [json.loads(line)["ranks"] for line in lines] == [[1.0, 2.0], [2.0, 1.0], [1.0, 2.0]]
     assert measure_agreement(run).annotators[0].labelled == 2
-    # An edited talk has replies that nobody knows whose they are.
-    history[1]["content"][0]["text"] = "changed"
+    # The preferred reply stands, and the other one is among its swipes.
+    ((_, last),) = list(read_jsonl(next(page.folder.iterdir())))[-1:]
+    assert last["mes"] == seen.texts[3] and sorted(last["swipes"]) == ["fox 4", "owl 4"]
+    page.edit(name, Event(3, "changed"))
     with pytest.raises(Exception, match="no vote"):
-        page.vote(history, Like(1))
+        page.vote(name, Event(3))
 
 
-def test_a_folder_of_something_else_is_no_folder_of_votes(tmp_path: Path) -> None:
+def test_talks_are_listed_edited_swiped_and_branched(make_page: Any) -> None:
+    page = make_page("fox")
+    first = Seen(page, page.show_talk("")).name
+    say(page, first, "Who?")
+    assert say(page, first, "Why?").texts == ["Who?", "fox 2", "Why?", "fox 4"]
+    page.edit(first, Event(1, "A fox."))
+    page.edit(first, Event(2, "How?"))
+    assert Seen(page, page.edit(first, Event(3, "So."))).texts == ["Who?", "A fox.", "How?", "So."]
+    assert Seen(page, page.swipe(first, 0)).texts[3] == "fox 4"
+    branch = Seen(page, page.branch(first, 1))
+    assert (branch.texts, branch.talks) == (["Who?", "A fox."], ["Who?", "Who?"])
+    # A message is typed again without its reply.
+    again = Seen(page, page.branch(first, 2))
+    assert (again.texts, again.box) == (["Who?", "A fox."], "How?")
+    # Another program goes on with the talk, and a page that begins later shows all.
+    (path,) = (path for path in page.folder.iterdir() if path.name == first)
+    make_page("owl").say(first, "And?")
+    assert [*make_page("owl").say(first, "And?")]
+    assert Seen(page, page.show_talk(first)).texts[4:] == ["And?", "owl 6"]
+    assert len(Seen(page, page.show_talk("")).talks) == 4 and path.exists()
+    with pytest.raises(Exception, match="not a talk"):
+        (page.folder / "x.jsonl").write_text("{}")
+        page.show_talk("x.jsonl")
+
+
+@pytest.mark.filterwarnings("ignore:the talk is not kept")
+def test_a_talk_that_cannot_be_kept_goes_on_on_the_page(make_page: Any, tmp_path: Path) -> None:
+    page = make_page("fox")
+    (tmp_path / "rolellm").touch()
+    seen = say(page, Seen(page, page.show_talk("")).name, "Who?")
+    assert say(page, seen.name, "Why?").texts == ["Who?", "fox 2", "Why?", "fox 4"]
+
+
+def test_a_folder_of_something_else_is_no_folder_of_votes(make_page: Any, tmp_path: Path) -> None:
     (tmp_path / "votes").mkdir()
     (tmp_path / "votes" / "notes.txt").touch()
     with pytest.raises(Exception, match="holds other files"):
-        make_page(tmp_path, "fox")
+        make_page("fox")
 
 
 class Started:
@@ -112,9 +164,10 @@ def start(tmp_path: Path, upstream: Any) -> Iterator[Callable[..., Started]]:
     (tmp_path / "other.yaml").write_text(f"endpoints: [{{base_url: '{upstream.url}', model: owl}}]\n")
     running = []
 
-    def begin(*words: str) -> Started:
-        command = [ROLELLM, "chat", "ada.json", "--web", "--llm", upstream.url, "--model", "parrot", *words]
+    def begin(*words: str, role: str = "ada.json") -> Started:
+        command = [ROLELLM, "chat", role, "--web", "--llm", upstream.url, "--model", "parrot", *words]
         env = {**os.environ, "OMP_NUM_THREADS": "1", "GRADIO_TEMP_DIR": str(tmp_path / "gradio")}
+        env["XDG_DATA_HOME"] = str(tmp_path)
         process = subprocess.Popen(
             command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
@@ -146,46 +199,57 @@ def test_only_who_has_the_key_comes_in(start: Any, upstream: Any) -> None:
     started.stop()
 
 
+class Browser:
+    """The page in a browser."""
+
+    def __init__(self, driver: Any, url: str) -> None:
+        self.driver = driver
+        driver.get(url)
+
+    def read(self) -> list[str]:
+        find = "return [...document.querySelectorAll('.message')].map((one) => one.innerText.trim())"
+        return list(self.driver.execute_script(find))
+
+    def wait(self, true: Callable[[], Any]) -> None:
+        end = time.monotonic() + 60
+        while not true():
+            assert time.monotonic() < end, self.driver.find_element("tag name", "body").text
+            time.sleep(0.05)
+
+    def press(self, name: str, index: int = -1) -> None:
+        """Press a button by its text or label."""
+        path = f"//button[starts-with(normalize-space(), '{name}') or @aria-label='{name}']"
+        self.wait(lambda: self.driver.find_elements("xpath", path))
+        self.driver.find_elements("xpath", path)[index].click()
+
+    @property
+    def box(self) -> Any:
+        return self.driver.find_elements("css selector", "textarea[placeholder='Say something']")[0]
+
+    def say(self, text: str) -> None:
+        self.box.clear()
+        self.box.send_keys(text + ENTER)
+
+
 @pytest.mark.browser
 def test_a_talk_and_a_vote_and_nothing_leaves_the_machine(
     start: Any, chromium: Callable[..., Any], upstream: Any, tmp_path: Path
 ) -> None:
-    started = start("--against", "other.yaml")
+    started = start("--set", "against=other.yaml")
     driver = chromium()
-    driver.get(started.url)
-
-    def read() -> list[str]:
-        find = "return [...document.querySelectorAll('.message')].map((one) => one.innerText.trim())"
-        return list(driver.execute_script(find))
-
-    def wait(true: Callable[[], Any]) -> None:
-        end = time.monotonic() + 60
-        while not true():
-            assert time.monotonic() < end, driver.find_element("tag name", "body").text
-            time.sleep(0.05)
-
-    def press(name: str) -> None:
-        driver.find_elements("css selector", f"button[aria-label='{name}']")[-1].click()
-
-    def say(text: str) -> None:
-        box = driver.find_element("css selector", "textarea")
-        box.clear()
-        box.send_keys(text + ENTER)
-
-    wait(lambda: read() == ["Seventy-two steps, User. Sit down."])
-    say("*waves* <script>document.title='hurt'</script> ![x](http://evil.example/x.png) 2")
-    wait(lambda: len(read()) == 4 and all("one sentence" in text for text in read()[2:]))
+    page = Browser(driver, started.url)
+    page.wait(lambda: page.read() == ["Seventy-two steps, User. Sit down."])
+    page.say("*waves* <script>document.title='hurt'</script> ![x](http://evil.example/x.png) 2")
+    page.wait(lambda: len(page.read()) == 4 and all("one sentence" in text for text in page.read()[2:]))
     assert driver.execute_script("return document.querySelectorAll('.message script').length") == 0
     before = len(upstream.bodies)
-    press("Retry")
-    wait(lambda: len(upstream.bodies) == before + 2 and len(read()) == 4 and "one sentence" in read()[-1])
-    press("Like")
-    wait(lambda: (tmp_path / "rolellm-votes" / "labels").is_dir())
-    press("Undo")
-    wait(lambda: len(read()) == 1)
-    press("Clear")
-    say("fail now")
-    wait(lambda: "there was no reply" in driver.find_element("tag name", "body").text)
+    page.press("Retry")
+    page.wait(lambda: len(upstream.bodies) == before + 2 and len(page.read()) == 4)
+    page.press("Like")
+    page.wait(lambda: (tmp_path / "rolellm-votes" / "labels").is_dir())
+    page.say("fail now")
+    page.wait(lambda: "there was no reply" in driver.find_element("tag name", "body").text)
+    page.wait(lambda: page.box.get_attribute("value") == "fail now")
     messages = [json.loads(line["message"])["message"] for line in driver.get_log("performance")]
     asked = [one["params"]["request"]["url"] for one in messages if one["method"] == "Network.requestWillBeSent"]
     # The browser notes it as asked for, and then as blocked.
@@ -193,6 +257,53 @@ def test_a_talk_and_a_vote_and_nothing_leaves_the_machine(
     root = started.url.partition("?")[0]
     assert asked and not [url for url in reached if not url.startswith((root, "data:", "chrome:"))]
     assert "rolellm label --agreement rolellm-votes" in started.stop()
+
+
+@pytest.mark.browser
+def test_a_talk_outlives_a_reload_and_is_edited_branched_and_downloaded(
+    start: Any, chromium: Callable[..., Any], tmp_path: Path
+) -> None:
+    Image.new("RGB", (64, 64), "teal").save(tmp_path / "ada.png", pnginfo=make_text_chunk(tmp_path / "ada.json"))
+    started = start("--me", "Kai", role="ada.png")
+    page = Browser(chromium(width=390, height=844), started.url)
+    page.driver.execute_cdp_cmd("Browser.setDownloadBehavior", {"behavior": "allow", "downloadPath": str(tmp_path)})
+    page.wait(lambda: page.read() == ["Seventy-two steps, Kai. Sit down."])
+    page.say("drip one two three four five six seven")
+    page.wait(lambda: page.read()[-1] == "drip one two three")
+    # What was there of a reply that is stopped, or left by a reload, is kept.
+    page.driver.find_element("css selector", ".stop-button").click()
+    page.wait(lambda: not page.driver.find_elements("css selector", ".stop-button"))
+    assert len(page.read()) == 3 and page.read()[2] in ("drip one two three", "drip one two three four")
+    page.say("drip again two three four five six seven")
+    page.wait(lambda: page.read()[-1] == "drip again two three")
+    page.driver.refresh()
+    page.wait(lambda: len(page.read()) == 5 and page.read()[4].startswith("drip again two three"))
+    page.press("Edit", 1)
+    page.driver.find_elements("css selector", ".message textarea")[0].send_keys(" EDITED")
+    page.press("Submit", 0)
+    page.wait(lambda: "EDITED" in page.read()[1])
+    page.driver.find_elements("css selector", ".message")[2].click()
+    page.press("Branch after 3")
+    page.wait(lambda: len(page.read()) == 3)
+    assert len(list(tmp_path.glob("rolellm/talks/Ada_Fenn/*.jsonl"))) == 2
+    page.press("Download")
+    page.wait(lambda: list(tmp_path.glob("*.jsonl")))
+    (file,) = tmp_path.glob("*.jsonl")
+    assert [line["mes"] for _, line in list(read_jsonl(file))[1:]] == page.read()
+    # The picture is there, and the input has the width of the page.
+    loaded = "return [...document.querySelectorAll('.avatar-container img')].every((one) => one.naturalWidth == 64)"
+    assert page.driver.execute_script(loaded)
+    assert page.driver.execute_script("return document.documentElement.scrollWidth <= innerWidth")
+    width = page.driver.execute_script("return innerWidth")
+    assert page.box.size["width"] > 0.7 * width
+    started.stop()
+
+
+def make_text_chunk(card: Path) -> PngInfo:
+    """The text of a picture that holds a card."""
+    chunk = PngInfo()
+    chunk.add_text("chara", b64encode(card.read_bytes()).decode())
+    return chunk
 
 
 @pytest.mark.slow

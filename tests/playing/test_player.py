@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 import rolellm
 from rolellm.characters.folder import import_card
 from rolellm.characters.roles import Part
-from rolellm.characters.scripts.turns import read_turns
 from rolellm.core.errors import EndpointError, ModelError, RoleLLMError, RoleLLMWarning, SettingsError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Profile, Row
@@ -25,6 +24,7 @@ from rolellm.llm.model import assistant, user
 from rolellm.models.local_model import Decoding, LocalModel
 from rolellm.models.prompts.render import make_messages
 from rolellm.playing.player import RolePlayer
+from rolellm.playing.settings import TalkSettings
 from rolellm.playing.terminal import Terminal
 
 ADA = Profile("Ada", "en", description="You keep the lighthouse.")
@@ -157,27 +157,32 @@ def test_piped_turns_are_lines_with_their_notes_and_a_talk_goes_on_unsaved(
     remote: rolellm.LLM, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     player = RolePlayer(remote, Part(ADA, after="Be brief."))
-    monkeypatch.setattr("sys.stdin", StringIO("limit now\n\nHow?"))
-    Terminal(player, tmp_path / "talks" / "talk.jsonl").run()
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
+
+    def talk(lines: str) -> list[list[str]]:
+        """Talk, and read all talks."""
+        monkeypatch.setattr("sys.stdin", StringIO(lines))
+        Terminal(player, "ada", TalkSettings()).run()
+        files = sorted(tmp_path.glob("rolellm/talks/Ada/*.jsonl"))
+        return [[line["mes"] for _, line in list(read_jsonl(file))[1:]] for file in files]
+
+    # A talk without a turn leaves no file.
+    assert talk("/quit now") == []
+    contents = talk("limit now\n\nHow?")[0]
     note = "cut off at the limit of tokens; --set max_tokens=… allows more"
     assert capsys.readouterr().out == f"Ada: Half a [{note}]\nAda: How?  Be brief.\n"
-    contents = [line["content"] for _, line in read_jsonl(tmp_path / "talks" / "talk.jsonl")]
     assert contents == ["limit now", "Half a", "How?", "How?\n\nBe brief."]
     # What no file can hold does not end the talk.
-    monkeypatch.setattr("sys.stdin", StringIO("How\ud800?"))
-    Terminal(player, tmp_path / "half.jsonl").run()
-    assert next(line for _, line in read_jsonl(tmp_path / "half.jsonl"))["content"] == "How\ufffd?"
-    # A talk without a turn leaves no file.
-    monkeypatch.setattr("sys.stdin", StringIO("/quit now"))
-    Terminal(player, tmp_path / "other.jsonl").run()
-    assert not (tmp_path / "other.jsonl").exists()
+    assert talk("How\ud800?")[1][0] == "How\ufffd?"
     # There can be no folder where a file is.
     (tmp_path / "file").touch()
-    monkeypatch.setattr("sys.stdin", StringIO("Why?\nHow?"))
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "file"))
     capsys.readouterr()
-    with pytest.raises(SettingsError, match="the talk is not saved"):
-        Terminal(player, tmp_path / "file" / "talk.jsonl").run()
-    assert [line.partition(" ")[0] for line in capsys.readouterr().out.splitlines()] == ["Ada:", "error:"] * 2
+    with pytest.raises(SettingsError, match="the talk is not kept"):
+        talk("Why?\nHow?")
+    said = capsys.readouterr().out.splitlines()
+    assert [line.partition("?")[0] for line in said] == ["Ada: Why", "Ada: How"]
+    assert all("[the talk is not kept (" in line for line in said)
 
 
 def test_a_local_reply_that_is_cut_off_has_a_note(tiny_model: Path) -> None:
@@ -327,13 +332,12 @@ def test_a_talk_can_be_taken_back_explained_and_kept(tiny_model: Path, tmp_path:
     assert [turn.content for turn in chat.turns[:1]] == ["Where are you?"]
     assert len(chat.turns) == 2
     assert "Where are you?" in chat.explain() and "### Response:" in chat.explain()
+    assert chat.talk.turns[-1]["mes"] == chat.turns[-1].content
     file = tmp_path / "talk.jsonl"
     chat.save(file)
     chat.say("And what then?")
-    chat.save(file)
-    kept = [(turn.speaker, turn.content) for turn in read_turns(file)]
-    assert [speaker for speaker, _ in kept[::2]] == ["User", "User"]
-    assert [content for _, content in kept] == [turn.content.strip() for turn in chat.turns if turn.content.strip()]
+    kept = [line["mes"] for _, line in list(read_jsonl(file))[1:]]
+    assert kept == [turn.content for turn in chat.turns] and len(kept) == 4
     with pytest.raises(SettingsError, match="exists already"):
         RolePlayer(tiny_model, ADA).chat().save(file)
 

@@ -35,7 +35,7 @@ class Typed:
         fcntl.ioctl(other, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 40, 0, 0))
         # Nobody is there to say where the cursor is.
         plain = {"TERM": "xterm", "COLUMNS": "40", "HF_HUB_OFFLINE": "1", "PROMPT_TOOLKIT_NO_CPR": "1"}
-        env = {**os.environ, **plain, **env}
+        env = {**os.environ, **plain, "XDG_DATA_HOME": str(folder), **env}
         self.process = subprocess.Popen(
             [ROLELLM, "chat", *words],
             **dict.fromkeys(("stdin", "stdout", "stderr"), other),
@@ -108,28 +108,29 @@ def test_lines_break_between_words_and_the_last_message_can_be_edited(typed: Any
 def test_a_paste_is_one_message_and_only_a_second_interrupt_ends_the_talk(
     typed: Any, upstream: Any, tmp_path: Path
 ) -> None:
-    terminal = typed("--llm", upstream.url, "--model", "parrot", "--out", "talk.jsonl")
-    assert "The talk is saved to\ntalk.jsonl." in terminal.until("User:$")
+    terminal = typed("--llm", upstream.url, "--model", "parrot")
+    terminal.until("User:$")
     terminal.type("\x1b[200~One.\nTwo.\nThree.\x1b[201~", "Three.$", end="")
     terminal.type("", r"sentence\.\nUser:$")
     assert upstream.bodies[-1]["messages"][-1]["content"].startswith("One.\nTwo.\nThree.\n")
     # Alt-Enter begins a line, and one interrupt clears both.
     terminal.type("Half\x1b\rof it", "of it$", end="")
     terminal.type("\x03", "again leaves.\nUser:$", end="")
-    assert len(read_contents(tmp_path / "talk.jsonl")) == 3
+    (file,) = tmp_path.glob("rolellm/talks/Ada_Fenn/*.jsonl")
+    assert len(read_contents(file)) == 3
     terminal.type("wait for it", "Ada Fenn: ?")
     while upstream.bodies[-1]["messages"][-1]["content"].partition("\n")[0] != "wait for it":
         time.sleep(0.01)
     terminal.type("\x03", r"\[stopped\]\nUser:$", end="")
     # The first one since then.
     terminal.type("\x03", "again leaves.\nUser:$", end="")
-    assert "The talk is in talk.jsonl." in terminal.type("\x03", "talk.jsonl", end="")
+    terminal.type("\x03", "The talk is in", end="")
     assert terminal.process.wait(30) == 0
-    assert read_contents(tmp_path / "talk.jsonl")[1] == "One.\nTwo.\nThree."
+    assert read_contents(file)[1] == "One.\nTwo.\nThree."
 
 
 def read_contents(path: Path) -> list[str]:
-    return [line["content"] for _, line in read_jsonl(path)]
+    return [line["mes"] for _, line in read_jsonl(path) if "mes" in line]
 
 
 @pytest.mark.slow

@@ -1,6 +1,11 @@
 """Scenes: what a character sees, who speaks next, and playing to the end; CoSER's scores."""
 
 import json
+import random
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -19,7 +24,8 @@ from rolellm.llm.scripted import ScriptedModel
 from rolellm.playing.settings import PlaySettings
 from rolellm.runs import Run, run_step
 from rolellm.scenes.behavior import find_lapses
-from rolellm.scenes.coser import compute_rouge_l, read_coser_rows, rescore
+from rolellm.scenes.canaries import repeat_last_line, swap_profiles
+from rolellm.scenes.coser import compare_scores, compute_rouge_l, read_coser_rows, rescore
 from rolellm.scenes.critique import CritiqueScenes
 from rolellm.scenes.play import PlayScenes, ScenesResult
 from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter, Secret, read_scene
@@ -296,6 +302,40 @@ def test_an_evaluation_with_a_fault_names_the_scene(tmp_path: Path, change: Any,
     assert "Lamps-3-1" in str(caught.value)
 
 
+def write_evaluation(path: Path, severities: list[int], text: str = "x") -> Path:
+    names = ("Storyline Consistency", "Anthropomorphism", "Character Fidelity", "Storyline Quality")
+    cases = {}
+    for number, severity in enumerate(severities):
+        critique = {name: {"flaws": [{"severity": severity}]} for name in names}
+        cases[f"Book {number}-0-0"] = {"simulation": [{"role": "Ada", "content": text}], "critique": critique}
+    path.write_text(json.dumps({"cases": cases}), encoding="utf-8")
+    return path
+
+
+def test_two_evaluations_of_the_same_scenes_are_compared_scene_by_scene(tmp_path: Path) -> None:
+    first = write_evaluation(tmp_path / "first.json", [1, 2, 3, 1, 2, 3, 1, 2], "by one cast")
+    second = write_evaluation(tmp_path / "second.json", [3, 4, 5, 3, 4, 4, 3, 4], "by another")
+    compared = compare_scores(first, second)
+    assert compared.scenes == 8
+    assert compared.differences["Anthropomorphism"].mean == pytest.approx(5 * 15 / 8)
+    assert all(p < 0.05 for p in compared.p_values.values())
+    assert "the first cast is ahead by 9.4 points" in compared.remarks()[0]
+    judges = compare_scores(second, write_evaluation(tmp_path / "judge.json", [3, 4, 5, 3, 4, 5, 3, 4], "by another"))
+    assert judges.is_same_play
+    assert "Nothing is decided" in judges.remarks()[0]
+    assert judges.correlations["Anthropomorphism"] == pytest.approx(0.93, abs=0.01)
+    with pytest.raises(DataError, match="no scene in common"):
+        (tmp_path / "other.json").write_text(first.read_text().replace("Book", "Tale"))
+        compare_scores(first, tmp_path / "other.json")
+
+
+def test_canaries(tmp_path: Path) -> None:
+    parrots = play(tmp_path, scene(opening=({"Ada": "[hm] The lamp!"},)), repeat_last_line).result.scenes[0]
+    assert {turn.visible_text.partition(": ")[2] for turn in parrots.turns} == {"The lamp!"}
+    swapped = swap_profiles(scene())
+    assert [each.description.split()[0] for each in swapped.characters] == ["Brom", "Cleo", "Ada"]
+
+
 def test_a_file_of_her_is_recognized(tmp_path: Path) -> None:
     file = tmp_path / "her.json"
     file.write_text(json.dumps([{"sample_id": "1", "details": {"dimension_results": {}}}]), encoding="utf-8")
@@ -320,3 +360,31 @@ def test_present_and_meeting() -> None:
     ada = SceneCharacter(name="Ada", description="x", present="1-3, 8-")
     assert [turn for turn in range(1, 10) if ada.is_present(turn)] == [1, 2, 3, 8, 9]
     assert not ada.meets(replace(ada, name="Brom", present="4-7"))
+
+
+@pytest.mark.slow
+def test_killed_twenty_times_a_scene_of_twenty_turns_is_as_if_it_never_was(
+    tmp_path: Path, llm_server: Callable[..., Any]
+) -> None:
+    server = llm_server(latency=0.15)
+    (tmp_path / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local}}]", encoding="utf-8")
+    values = {"setting": "A tower.", "turns": 20, "characters": [{"name": name, "description": name} for name in NAMES]}
+    (tmp_path / "scene.yaml").write_text(json.dumps(values), encoding="utf-8")
+    command = [sys.executable, "-m", "rolellm", "scene", str(tmp_path / "scene.yaml")]
+    command += ["--llm", str(tmp_path / "llm.yaml"), "--out"]
+    draw = random.Random(0)
+    for _ in range(20):
+        running = subprocess.Popen([*command, str(tmp_path / "killed")], stderr=subprocess.PIPE, text=True)
+        # Killed at a moment after the first turn that it shows; those of earlier runs come at once.
+        assert running.stderr is not None and running.stderr.readline()
+        time.sleep(draw.uniform(0, 0.3))
+        running.send_signal(signal.SIGKILL)
+        running.communicate()
+    subprocess.run([*command, str(tmp_path / "killed")], check=True, capture_output=True)
+    paid = server.counts.calls
+    server.reset()
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    for file in ("transcript.jsonl", "dialogues.jsonl"):
+        assert (tmp_path / "killed" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    # A kill may meet the one call that is on its way.
+    assert server.counts.calls == 20 <= paid <= 20 + 20

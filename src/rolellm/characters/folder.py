@@ -232,6 +232,14 @@ def is_card(path: str | Path) -> bool:
     return file.suffix.lower() == ".json" or detect_container(file) in _ORIGINALS
 
 
+def find_picture(source: str | Path) -> Path | None:
+    """Find the picture of a card, or of the one that a character's folder was made of."""
+    path = Path(source)
+    if path.is_dir():
+        path /= _ORIGINALS[".png"]
+    return path if path.is_file() and detect_container(path) == ".png" else None
+
+
 def open_character(
     character: str | Path, folder: str | Path | None = None, *, make: bool = False, overwrite: bool = False
 ) -> tuple[Profile, Path | None]:

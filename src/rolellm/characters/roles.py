@@ -5,12 +5,19 @@ from __future__ import annotations
 import difflib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from rolellm.characters.cards.card import Card, load_card
-from rolellm.characters.cards.convert import clean_name, clean_text, fill, read_as_character
+from rolellm.characters.cards.convert import (
+    CardNames,
+    choose_user_name,
+    clean_name,
+    clean_text,
+    fill,
+    read_as_character,
+)
 from rolellm.characters.folder import CARD, open_character
 from rolellm.core.errors import ReleaseNotFoundError, SettingsError
 from rolellm.core.records import Profile
@@ -22,6 +29,8 @@ from rolellm.models.prompts.render import Template, format_turn, load_template
 
 #: The turns in which lore's keys are looked for, where a card does not say: SillyTavern's own default.
 _SCANNED = 2
+#: How many turns from the end a depth prompt goes, where a card does not say: SillyTavern's own default.
+_DEPTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,19 +39,59 @@ class Part:
 
     Attributes:
         sheet: The role.
-        greeting: What it says first; empty for nothing.
+        greetings: What it may say first: the card's greeting, then the alternate ones.
         system: What a card puts in the place of our instruction, with ``{{original}}`` for ours; empty for nothing.
         context: Circumstances and example talk, as the system turn has them after the description.
         after: Instructions after the last message.
         scanned: The last turns in which lore's keys are looked for.
+        depth_prompt: A card's instructions within the talk.
+        depth: The number of turns after them.
+        user: The name of whoever talks to it; empty for the default.
+        persona: Who that is.
+        card: The card that all this is from.
     """
 
     sheet: Profile
-    greeting: str = ""
+    greetings: tuple[str, ...] = ()
     system: str = ""
     context: tuple[str, ...] = ()
     after: str = ""
     scanned: int = _SCANNED
+    depth_prompt: str = ""
+    depth: int = _DEPTH
+    user: str = ""
+    persona: str = ""
+    card: Card | None = field(default=None, repr=False)
+
+    @property
+    def user_name(self) -> str:
+        """The name for ``{{user}}``."""
+        return self.user or choose_user_name(self.sheet.language, self.sheet.role)
+
+    def with_user(self, name: str, persona: str = "") -> Part:
+        """The same role, played to somebody: its card's ``{{user}}`` is that name.
+
+        Raises:
+            SettingsError: For a name that is empty or the role's own.
+        """
+        user = clean_name(name)
+        if not user or fold(user) in map(fold, self.sheet.names):
+            raise SettingsError(f"you cannot talk to {self.sheet.role} as {name!r}; choose another name (--me)")
+        role = self.sheet.role
+        persona = fill(clean_text(persona), CardNames(role, role, user))
+        part = self
+        if self.card is not None:
+            sheet = self.sheet
+            given_role = _choose_role(sheet, self.card)
+            before = read_as_character(self.card, role=given_role, language=sheet.language, user=self.user_name)
+            after = read_as_character(self.card, role=given_role, language=sheet.language, user=user)
+            # What was written since the card was imported stays.
+            if sheet.description == before.character.description:
+                sheet = replace(sheet, description=after.character.description)
+            if sheet.lore == before.character.lore:
+                sheet = replace(sheet, lore=after.character.lore)
+            part = _read_card_part(sheet, self.card, user)
+        return replace(part, user=user, persona=persona)
 
     def system_turn(self, template: Template, text: str | None = None, more: str = "") -> str:
         """The system turn of a talk: our instruction, or the card's in its place, then what else is told.
@@ -61,7 +110,10 @@ class Part:
             own_instruction = self.system.replace("{{original}}", original)
             lore = text.removeprefix(instruction)
             text = f"{own_instruction}\n\n{description}{lore}"
-        return "\n\n".join(filter(None, (text, *self.context, more)))
+        persona = ""
+        if self.persona:
+            persona = load_template(self.sheet.language, "play_persona").fill(user=self.user_name, persona=self.persona)
+        return "\n\n".join(filter(None, (text, persona, *self.context, more)))
 
 
 def find_part(role: Any) -> Part:
@@ -143,10 +195,10 @@ def _with_card(sheet: Profile, folder: Path | None) -> Part:
     return _read_card_part(sheet, load_card(folder / CARD))
 
 
-def _read_card_part(sheet: Profile, card: Card) -> Part:
+def _read_card_part(sheet: Profile, card: Card, user: str | None = None) -> Part:
     """Read how a card says to play it."""
-    role = None if clean_name(card.name) == sheet.role else sheet.role
-    reading = read_as_character(card, role=role, language=sheet.language)
+    role = _choose_role(sheet, card)
+    reading = read_as_character(card, role=role, language=sheet.language, user=user)
 
     def read_field(text: str) -> str:
         return fill(clean_text(text), reading.names).strip()
@@ -167,12 +219,28 @@ def _read_card_part(sheet: Profile, card: Card) -> Part:
     depth = book.get("scan_depth") if isinstance(book, dict) else None
     if not isinstance(depth, int) or not 0 < depth <= 1000:
         depth = _SCANNED
+    extensions = card.data.get("extensions")
+    note = extensions.get("depth_prompt") if isinstance(extensions, dict) else None
+    depth_prompt, prompt_depth = "", _DEPTH
+    if isinstance(note, dict) and isinstance(note.get("prompt"), str):
+        depth_prompt = read_field(note["prompt"])
+        if isinstance(note.get("depth"), int):
+            prompt_depth = max(0, note["depth"])
+    greetings = map(read_field, (card.first_mes, *card.alternate_greetings))
     return Part(
         sheet,
-        greeting=read_field(card.first_mes),
+        greetings=tuple(filter(None, greetings)),
         system=read_field(card.system_prompt),
         context=tuple(context),
         # The library adds nothing there itself.
         after=read_field(card.post_history_instructions).replace("{{original}}", "").strip(),
         scanned=depth,
+        depth_prompt=depth_prompt,
+        depth=prompt_depth,
+        card=card,
     )
+
+
+def _choose_role(sheet: Profile, card: Card) -> str | None:
+    """The name to read a card under, where it is not the card's own."""
+    return None if clean_name(card.name) == sheet.role else sheet.role

@@ -17,7 +17,7 @@ from rolellm.cli.output import say
 from rolellm.core.errors import SettingsError, require
 from rolellm.core.settings import Advanced, Field, dump, settings
 from rolellm.llm.llm import LLM, CallOptions, PlayedOptions
-from rolellm.playing.settings import PlaySettings, PromptLimits
+from rolellm.playing.settings import PlaySettings, PromptLimits, TalkSettings
 
 if TYPE_CHECKING:
     from rolellm.playing.player import RolePlayer
@@ -36,7 +36,7 @@ class _Page:
     """
 
     web: bool = False
-    against: str | None = None
+    against: Advanced[str | None] = None
     votes: Advanced[Path] = Path("rolellm-votes")
     port: Advanced[int] = Field(default=0, ge=0, le=65_535)
     share: Advanced[bool] = False
@@ -47,31 +47,29 @@ def run_chat(
     role: Annotated[str, typer.Argument(metavar="ROLE")],
     model_options: PlayedOptions,
     play_settings: PlaySettings,
+    talk_settings: TalkSettings,
     page: _Page,
-    out: Path | None = None,
+    resume: bool = False,
 ) -> None:
     """Talk to a role in the terminal or on a local page (--web).
 
-    In the terminal, /help lists the commands. Without a terminal, each line of the input is a turn.
+    In the terminal, /help lists the commands. Without a terminal, each line of the input is a turn. Talks are kept in
+    the character's folder, else in the user's data directory.
 
     Args:
         role: A character's folder, a card, or the name of a role of RoleBench.
-        out: New file in which the talk is saved; by default one in rolellm-talks.
+        resume: Continue the last talk.
     """
     from rolellm.core.threads import wait_briefly
 
     wait_briefly()
     require("prompt_toolkit", extra="llm")
-    if out is not None and page.web:
-        raise SettingsError("--out saves a talk in the terminal; on a page, votes is the folder of the votes")
-    if out is not None and out.exists():
-        raise SettingsError(f"{out} exists already; choose another name")
     if page.against is not None and not page.web:
-        raise SettingsError("--against needs --web: both models reply on the page")
+        raise SettingsError("against needs --web: both models reply on the page")
     llm = make_played_llm(model_options)
     name = str(model_options.model or model_options.llm)
     if page.against == name:
-        raise SettingsError("--against names the same model again; name another one")
+        raise SettingsError("against names the same model again; name another one")
     if page.web:
         # Gradio counts its users unless it is told not to.
         os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
@@ -83,10 +81,14 @@ def run_chat(
     player = RolePlayer(llm, role, **dump(play_settings))
     # Its progress bar is not to appear within a talk.
     player.load()
-    if page.web:
-        _serve_talk_page(player, name, page, play_settings)
-    else:
-        Terminal(player, out).run()
+    if not page.web:
+        Terminal(player, role, talk_settings, resume=resume).run()
+        return
+    players = {name: player}
+    if page.against is not None:
+        players[page.against] = RolePlayer(page.against, player.part, **dump(play_settings))
+        players[page.against].load()
+    _serve_talk_page(players, role, page, talk_settings, resume)
 
 
 def make_played_llm(chosen: PlayedOptions, calls: CallOptions | None = None, default: str | None = None) -> LLM:
@@ -110,18 +112,15 @@ def make_played_llm(chosen: PlayedOptions, calls: CallOptions | None = None, def
     return LLM.from_options(chosen, calls, get_scripted_models())
 
 
-def _serve_talk_page(player: RolePlayer, name: str, page: _Page, play_settings: PlaySettings) -> None:
+def _serve_talk_page(
+    players: Mapping[str, RolePlayer], role: str, page: _Page, talk_settings: TalkSettings, resume: bool
+) -> None:
     """Serve the page until somebody asks to stop."""
     from rolellm.cli.label import get_login, serve_until_stopped
-    from rolellm.playing.player import RolePlayer
     from rolellm.reporting.labelling.talk import TalkPage
 
-    players = {name: player}
-    if page.against is not None:
-        players[page.against] = RolePlayer(page.against, player.part, **dump(play_settings))
-        players[page.against].load()
-    talk_page = TalkPage(players, page.votes, get_login())
-    serve_until_stopped(talk_page.build(), port=page.port, share=page.share)
+    talk_page = TalkPage(players, role, talk_settings, page.votes, get_login(), resume=resume)
+    serve_until_stopped(talk_page.build(), port=page.port, share=page.share, folder=talk_page.folder)
     if page.votes.is_dir():
         votes = str(page.votes)
         say(f"Votes: {votes}. Next: {shlex.join(['rolellm', 'label', '--agreement', votes])}")

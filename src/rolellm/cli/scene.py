@@ -39,6 +39,8 @@ def run_scene(
     out: Path = Path("scene"),
     me: str | None = None,
     rescore: Path | None = None,
+    against: Path | None = None,
+    canary: Advanced[Literal["parrots", "swapped"] | None] = None,
 ) -> Result:
     """Play a scene whose characters know only what they witnessed.
 
@@ -55,11 +57,15 @@ def run_scene(
         out: Folder of the run; the same command continues one that stopped.
         me: The character whose lines you type.
         rescore: Compute CoSER's scores from a file that its evaluation, or this command, wrote, instead of playing.
+        against: With --rescore: a second evaluation of the same scenes, by another cast or another judge.
+        canary: With --format coser: a cast that must score badly: parrots, who repeat the last line, or characters with
+            swapped profiles.
     """
     if rescore is not None:
+        from rolellm.scenes.coser import compare_scores
         from rolellm.scenes.coser import rescore as compute_scores
 
-        return compute_scores(rescore)
+        return compute_scores(rescore) if against is None else compare_scores(rescore, against)
     if not file:
         raise SettingsError("no scene; name its file, or a test set with --format coser")
 
@@ -68,7 +74,8 @@ def run_scene(
 
     models: dict[str, Any] = {"cast": _read_cast(cast or ()), "director": _read_llm(director), "prompts": prompts}
     if format == "coser":
-        return _run_coser(file, make_played_llm(model_options, call_options), settings, models, judge, limit, out)
+        actors = make_played_llm(model_options, call_options)
+        return _run_coser(file, actors, settings, models, judge, limit, canary, out)
     if judge is not None:
         raise SettingsError("--judge needs --format coser")
     scene = read_scene(file)
@@ -86,15 +93,25 @@ def _run_coser(
     models: dict[str, Any],
     judge: Path | None,
     limit: int | None,
+    canary: str | None,
     out: Path,
 ) -> Run[Any]:
+    from rolellm.llm.scripted import ScriptedModel
     from rolellm.runs import run_step
+    from rolellm.scenes.canaries import repeat_last_line, swap_profiles
     from rolellm.scenes.coser import read_coser_rows
     from rolellm.scenes.critique import CritiqueScenes
     from rolellm.scenes.play import PlayScenes
 
     rows = read_coser_rows(file)[:limit]
-    step = PlayScenes([row.to_scene() for row in rows], settings, is_strict=True, **models)
+    scenes = [row.to_scene() for row in rows]
+    if canary == "parrots":
+        parrots = LLM.of(ScriptedModel(repeat_last_line, rules_hash="parrots", name="parrots"))
+        names = {name for scene in scenes for name in scene.names}
+        models["cast"] = dict.fromkeys(names, parrots)
+    elif canary == "swapped":
+        scenes = [swap_profiles(scene) for scene in scenes]
+    step = PlayScenes(scenes, settings, is_strict=True, **models)
     stop_if_dry(step, llm)
     run = run_step(step, llm, out / "scenes")
     if judge is None:

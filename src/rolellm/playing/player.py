@@ -4,9 +4,8 @@
 
     player = rolellm.RolePlayer("runs/hamlet", "hamlet")
     player.reply("Who are you?")
-    chat = player.chat()
+    chat = player.chat("talk.jsonl")
     for piece in chat.say("What do you read?", stream=True): ...
-    chat.save("talk.jsonl")
 
 A prompt has the system turn that training used, a card's circumstances and example talk, the lore that the last turns
 call up, and the talk. When it does not fit into the context, the oldest turns go first, then lore; nothing is cut.
@@ -25,14 +24,11 @@ from pathlib import Path
 from queue import SimpleQueue
 from typing import Any, Literal, overload
 
-from rolellm.characters.cards.convert import choose_user_name
 from rolellm.characters.lore import find_keys
 from rolellm.characters.role_prompts import LoreNote, RolePrompts
 from rolellm.characters.roles import Part, find_part
-from rolellm.characters.scripts.turns import write_turns
 from rolellm.characters.settings import PromptSettings
 from rolellm.core.errors import EndpointError, ModelError, RoleLLMWarning, SettingsError
-from rolellm.core.records import Turn
 from rolellm.core.sanitize import label
 from rolellm.core.settings import read, suggest_keywords
 from rolellm.core.text import format_count, replace_surrogates
@@ -52,8 +48,9 @@ from rolellm.llm.model import (
 )
 from rolellm.llm.tokens import count_fewest_tokens
 from rolellm.models.prompts.encode import limit_prompt
-from rolellm.models.prompts.render import OPENING, load_system_template
-from rolellm.playing.settings import PlaySettings
+from rolellm.models.prompts.render import OPENING, load_system_template, load_template
+from rolellm.playing.settings import PlaySettings, TalkSettings
+from rolellm.playing.talks import Talk
 
 #: Columns of a name or a message where a player or a talk shows itself.
 _WIDTH = 80
@@ -184,11 +181,21 @@ class RolePlayer:
     @property
     def opening(self) -> list[Message]:
         """A talk's beginning: the card's greeting, where there is one."""
-        return [assistant(self.part.greeting)] if self.part.greeting else []
+        return [assistant(text) for text in self.part.greetings[:1]]
 
-    def chat(self) -> Chat:
-        """A talk, which begins with the card's greeting where there is one."""
-        return Chat(self)
+    @suggest_keywords(TalkSettings)
+    def chat(self, path: str | Path | None = None, **options: Any) -> Chat:
+        """A talk, which begins with the card's greeting where there is one.
+
+        Args:
+            path: A file in which it is kept, whole after each reply; a talk that is there is gone on with.
+            options: Fields of `rolellm.playing.settings.TalkSettings`, such as ``me`` or ``greeting``.
+
+        Raises:
+            SettingsError: For a greeting that does not exist, or a talk with another role.
+            DataError: For a file that is not a talk.
+        """
+        return Chat(self, path, read(TalkSettings, options))
 
     @cached_property
     def context(self) -> int | None:
@@ -299,7 +306,11 @@ class RolePlayer:
         # Many chat templates want the user to begin, and take no system turn at the end.
         if talk[0].role != "user":
             talk.insert(0, user(OPENING[part.sheet.language]))
-        last = max(index for index, turn in enumerate(talk) if turn.role == "user")
+        own = [index for index, turn in enumerate(talk) if turn.role == "user"]
+        last = own[-1]
+        if part.depth_prompt:
+            before = [index for index in own if index < len(talk) - part.depth] or own[:1]
+            talk[before[-1]] = user(f"{talk[before[-1]].content}\n\n{part.depth_prompt}")
         texts = filter(None, (talk[last].content, part.after, after))
         talk[last] = user("\n\n".join(texts))
         return (system(part.system_turn(self._template, trained, more)), *talk)
@@ -458,25 +469,40 @@ class Chat:
 
     Args:
         player: Who plays it.
+        path: A file in which the talk is kept, whole after each reply. A talk that is there is gone on with.
+        settings: Who the user is, and how the talk begins and goes on.
 
     Attributes:
         player: Who plays it.
-        turns: What was said: messages of the ``user`` and, for the role, the ``assistant``.
+        talk: The turns, their swipes, and the file.
         prompt: What was sent for the last reply.
-        note: What is wrong with the last reply, such as that it was cut off; empty for a whole one.
-        message: The user's last message; empty before the first.
-        is_answered: Whether it is among the turns, with a reply.
+        note: What is wrong with the last reply or with the talk's file; empty for nothing.
+
+    Raises:
+        SettingsError: For a greeting that does not exist, or a talk with another role.
+        DataError: For a file that is not a talk.
     """
 
-    def __init__(self, player: RolePlayer) -> None:
-        self.player = player
-        self.turns = player.opening
-        self.prompt: TalkPrompt | None = None
+    def __init__(self, player: RolePlayer, path: str | Path | None, settings: TalkSettings) -> None:
+        part = player.part
+        if settings.me or settings.persona:
+            part = part.with_user(settings.me or part.user_name, settings.persona)
+        file = None if path is None else Path(path)
         self.note = ""
-        self.message = ""
-        self.is_answered = False
-        self._repeat = 0
-        self._saved = set[Path]()
+        if file is not None and file.exists():
+            self.talk, self.note = Talk.read(file, part)
+        else:
+            self.talk = Talk.begin(part, file, settings.greeting)
+        talk = self.talk
+        if part.user:
+            talk.name_user(part)
+        elif (talk.user, talk.persona) != (part.user_name, ""):
+            part = part.with_user(talk.user, talk.persona)
+        self.player = player.with_role(part)
+        self.prompt: TalkPrompt | None = None
+        self._memory = settings.memory
+        self._unanswered = ""
+        self._start = self._repeat = 0
 
     def __repr__(self) -> str:
         lines = [f"<Chat with {label(self.player.role, _WIDTH)}: {format_count(len(self.turns), 'turn')}>"]
@@ -484,6 +510,17 @@ class Chat:
             speaker = "You" if turn.role == "user" else self.player.role
             lines.append(f"{label(speaker, _WIDTH)}: {label(turn.content, _WIDTH)}")
         return "\n".join(lines)
+
+    @property
+    def turns(self) -> list[Message]:
+        """What was said: messages of the ``user`` and, for the role, the ``assistant``."""
+        return self.talk.messages
+
+    @property
+    def message(self) -> str:
+        """The user's last message; empty before the first."""
+        messages = [turn.content for turn in self.turns if turn.role == "user"]
+        return self._unanswered or "".join(messages[-1:])
 
     @overload
     def say(self, text: str, *, stream: Literal[False] = False) -> str: ...
@@ -506,10 +543,14 @@ class Chat:
         Warns:
             RoleLLMWarning: When earlier turns or lore no longer fit.
         """
-        return self._say(text, 0, stream)
+        return self._say(text, len(self.turns), 0, stream)
 
+    @overload
+    def retry(self, text: str | None = None, *, stream: Literal[False] = False) -> str: ...
+    @overload
+    def retry(self, text: str | None = None, *, stream: Literal[True]) -> Iterator[str]: ...
     def retry(self, text: str | None = None, *, stream: bool = False) -> str | Iterator[str]:
-        """Take the last message and its reply back, and say it again or something else.
+        """Get another reply to the last message, which becomes a swipe, or say something else instead.
 
         Args:
             text: What to say instead.
@@ -520,28 +561,30 @@ class Chat:
         """
         if not self.message:
             raise SettingsError("there is no message yet; say something first")
-        if self.is_answered:
-            del self.turns[-2:]
-            self.is_answered = False
-        return self._say(self.message if text is None else text, self._repeat + 1, stream)
+        start = self._start
+        if not self._unanswered:
+            start = max(index for index, turn in enumerate(self.turns) if turn.role == "user")
+        return self._say(self.message if text is None else text, start, self._repeat + 1, stream)
 
     def save(self, path: str | Path) -> Path:
-        """Write the talk as turns, one JSON object a line, as ``rolellm role parse`` writes a script.
+        """Write the talk to another file, in which it is kept from then on; the one before stays as it is.
 
         Args:
-            path: A new file, or one that this talk was saved to before.
+            path: A new file, or the one that it is kept in.
 
         Raises:
-            SettingsError: When another file is there.
+            SettingsError: When another file is there, or it cannot be written.
         """
         target = Path(path)
-        if target.exists() and target not in self._saved:
-            raise SettingsError(f"{target} exists already; choose another name")
-        sheet = self.player.part.sheet
-        names = {"user": choose_user_name(sheet.language, sheet.role), "assistant": sheet.role}
-        turns = (Turn(names[turn.role], replace_surrogates(turn.content)) for turn in self.turns)
-        write_turns(target, turns, sheet.role)
-        self._saved.add(target)
+        talk = self.talk
+        if target != talk.path:
+            if target.exists():
+                raise SettingsError(f"{target} exists already; choose another name")
+            talk = talk.branch(len(self.turns), target)
+        fault = talk.write()
+        if fault:
+            raise SettingsError(fault)
+        self.talk = talk
         return target
 
     def explain(self) -> str:
@@ -560,17 +603,19 @@ class Chat:
         lore = f"lore called up: {'; '.join(notes) or 'none'}"
         return f"{self.player.show(self.prompt)}\n\n{lore}\nleft out: {turns}, {pieces} of lore"
 
-    def _say(self, text: str, repeat: int, stream: bool) -> str | Iterator[str]:
+    def _say(self, text: str, start: int, repeat: int, stream: bool) -> str | Iterator[str]:
         if not text.strip():
             raise SettingsError("the message is empty; say something")
-        prompt = self.player.prompt([*self.turns, user(text)])
+        text = replace_surrogates(text)
+        turns = [*self.turns[:start], user(text)]
+        prompt = self._remember(turns)
         last_warning = "" if self.prompt is None else self.prompt.warning
         if prompt.warning not in ("", last_warning):
             warnings.warn(prompt.warning, RoleLLMWarning, stacklevel=3)
         self.prompt = prompt
-        self.message = text
+        self._unanswered = text
+        self._start = start
         self._repeat = repeat
-        self.is_answered = False
         pieces = self._stream_turn(prompt, text, repeat)
         return pieces if stream else strip_thoughts("".join(pieces))
 
@@ -584,9 +629,64 @@ class Chat:
                 yield piece
         finally:
             reply = strip_thoughts(reply)
-            self.is_answered = bool(reply.strip())
-            if self.is_answered:
-                self.turns += [user(text), assistant(reply)]
-            if ends:
-                empty = "" if self.is_answered else "the reply is empty; ask again"
-                self.note = NOTES.get(ends[0], empty)
+            fault = self._keep(text, reply) if reply.strip() else "the reply is empty; ask again"
+            end = NOTES.get(ends[0], "") if ends else ""
+            self.note = "; ".join(filter(None, (end, fault)))
+
+    def _keep(self, text: str, reply: str) -> str:
+        """Keep a turn and its reply; say what is wrong with that, empty for nothing."""
+        start = self._start
+        talk = self.talk
+        if [turn.content for turn in self.turns[start:-1]] == [text]:
+            talk.change(start + 1, reply)
+        else:
+            talk.cut(start)
+            talk.add(user(text), assistant(reply))
+        self._unanswered = ""
+        return talk.write()
+
+    def _remember(self, turns: Sequence[Message]) -> TalkPrompt:
+        """Build a prompt; what it has no room for is summarized where that is wanted."""
+        if self._memory == "none":
+            return self.player.prompt(turns)
+        start = 0
+        more = summary = ""
+        for index, turn in enumerate(self.talk.turns[: len(turns) - 1], start=1):
+            if turn.get("memory"):
+                start, summary = index, turn["memory"]
+        template = load_template(self.player.part.sheet.language, "play_memory")
+        if summary:
+            more = template.fill(summary=summary)
+        prompt = self.player.prompt(turns[start:], more=more)
+        if not prompt.dropped:
+            return prompt
+        # Half of what is left goes, too, so that a summary serves for some time.
+        end = (start + prompt.dropped + len(turns)) // 2
+        while turns[end].role != "user":
+            end += 1
+        summary = self._summarize(turns[start:end], summary)
+        if not summary:
+            return prompt
+        self.talk.turns[end - 1]["memory"] = summary
+        return self.player.prompt(turns[end:], more=template.fill(summary=summary))
+
+    def _summarize(self, turns: Sequence[Message], summary: str) -> str:
+        """Have the model summarize turns, after the summary so far, as many at a time as there is room for."""
+        player = self.player
+        part = player.part
+        role = part.sheet.role
+        template = load_template(part.sheet.language, "play_summary")
+        limit = limit_prompt(player.context or 0, player.settings.max_tokens)
+        lines = [f"{part.user_name if turn.role == 'user' else role}: {turn.content}" for turn in turns]
+        while lines:
+            for count in range(len(lines), 0, -1):
+                talk = "\n".join([summary, *lines[:count]])
+                messages = (user(template.fill(user=part.user_name, role=role, talk=talk)),)
+                tokens = player.count(messages)
+                if tokens <= limit:
+                    reply = "".join(player.answer(TalkPrompt(messages, (), 0, 0, tokens)))
+                    summary = strip_thoughts(reply).strip() or summary
+                    break
+            # One that has no room on its own is left out.
+            lines = lines[count:]
+        return summary

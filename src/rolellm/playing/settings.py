@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Literal
 
 from rolellm.characters.settings import SamplingSettings
 from rolellm.core.settings import Advanced, Field, settings
 from rolellm.models.prompts.encode import REPLY_TOKENS
+
+#: What becomes of turns that the context has no room for.
+Memory = Literal["none", "summary"]
 
 
 @settings
@@ -36,3 +40,20 @@ class ReplySettings(SamplingSettings):
 @settings
 class PlaySettings(PromptLimits, ReplySettings):
     """Settings of a role that is played."""
+
+
+@settings
+class TalkSettings:
+    """Talk.
+
+    Attributes:
+        me: Your name, for the card's {{user}}.
+        persona: Who you are, in a sentence or two.
+        greeting: Which of the card's greetings opens a new talk.
+        memory: summary has the model summarize the turns that no longer fit into its context.
+    """
+
+    me: str = ""
+    persona: str = ""
+    greeting: int = Field(default=1, ge=1)
+    memory: Memory = "none"

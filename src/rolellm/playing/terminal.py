@@ -6,29 +6,27 @@ import os
 import re
 import sys
 from collections.abc import Callable, Iterator
-from datetime import datetime
 from pathlib import Path
-from typing import Final
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from prompt_toolkit.output import create_output
 from rich.cells import cell_len
 
-from rolellm.characters.cards.convert import choose_user_name
 from rolellm.core.errors import RoleLLMError, SettingsError
 from rolellm.core.sanitize import make_visible
-from rolellm.core.text import make_safe_name
 from rolellm.playing.player import Chat, RolePlayer
-
-#: The folder of talks that are given no file.
-TALKS: Final = Path("rolellm-talks")
+from rolellm.playing.settings import TalkSettings
+from rolellm.playing.talks import choose_talk_folder, choose_talk_path, describe_talk, list_swipes, list_talks
 
 _HELP = """\
 /role ROLE   talk to another role: a folder, a card or a name
 /retry       get another reply to your last message
+/swipe N     go back to the Nth reply, or greeting; /swipe shows them all
 /edit        edit your last message and say it again; /edit TEXT says TEXT in its place
-/save FILE   write the talk to another file, too
+/new         begin a new talk
+/load N      go on with the Nth talk, or with a file; /load lists the talks
+/save FILE   go on in another file
 /explain     show the exact prompt of the last reply
 /help        show this list
 /quit        leave; so does Ctrl-D
@@ -96,30 +94,41 @@ class Wrapper:
 
 
 class Terminal:
-    """A chat in the terminal, which is saved after each reply. Without a terminal, each line of the input is a turn.
+    """A chat in the terminal, which is kept after each reply. Without a terminal, each line of the input is a turn.
 
     Args:
         player: Who to talk to.
-        file: Where the talk is saved, a new file; by default one in `TALKS`.
+        source: Where the role is from, which decides where talks are kept.
+        settings: How talks begin and go on.
+        resume: Go on with the last talk.
     """
 
-    def __init__(self, player: RolePlayer, file: Path | None = None) -> None:
+    def __init__(self, player: RolePlayer, source: str | Path, settings: TalkSettings, *, resume: bool = False) -> None:
         self._session: PromptSession[str] | None = None
         if sys.stdin.isatty():
             keys = KeyBindings()
             keys.add("escape", "enter")(_insert_newline)
             self._session = PromptSession(key_bindings=keys, output=create_output(always_prefer_tty=True))
-        self._begin(player, file)
+        self._settings = settings
+        self._folder = choose_talk_folder(source, player.role)
+        last_talk = next(iter(list_talks(self._folder)), None)
+        if resume and last_talk is None:
+            raise SettingsError(f"there is no talk with {player.role} yet; drop --resume")
+        self._open(player, last_talk if resume else None)
+        if last_talk and not resume:
+            self._tell(f"The last talk is {last_talk}; /load 1 or --resume goes on with it.")
 
-    def _begin(self, player: RolePlayer, file: Path | None = None) -> None:
-        self._chat = Chat(player)
-        sheet = player.part.sheet
-        self._user = choose_user_name(sheet.language, sheet.role)
-        now = f"{datetime.now():%Y%m%d-%H%M%S-%f}"
-        self._file = file or TALKS / f"{make_safe_name(sheet.role)}-{now}.jsonl"
-        self._tell(f"You are talking to {sheet.role}. /help lists the commands. The talk is saved to {self._file}.")
-        if self._chat.turns:
-            self._say(f"{sheet.role}: {self._chat.turns[0].content}", is_turn=True)
+    def _open(self, player: RolePlayer, path: Path | None = None) -> None:
+        """Begin a talk, or go on with one."""
+        self._chat = chat = Chat(player, path or choose_talk_path(self._folder), self._settings)
+        self._tell(f"You are talking to {player.role}. /help lists the commands. The talk is kept in {chat.talk.path}.")
+        if chat.note:
+            self._tell(f"note: {chat.note}")
+        turns = chat.talk.turns
+        for turn in turns[-2:]:
+            self._say(f"{turn['name']}: {turn['mes']}", is_turn=True)
+        if len(turns) == 1 and len(list_swipes(turns[0])) > 1:
+            self._tell("There are more greetings: /swipe shows them all.")
 
     def run(self) -> None:
         """Talk until the user leaves.
@@ -135,10 +144,7 @@ class Terminal:
                 if line.partition(" ")[0] == "/quit":
                     break
                 if line:
-                    try:
-                        self._do(line)
-                    finally:
-                        self._save()
+                    self._do(line)
             except RoleLLMError as error:
                 self._say(f"error: {error}")
             except EOFError:
@@ -154,7 +160,7 @@ class Terminal:
         """Read a message, which begins as this text."""
         if self._session is None:
             return input().strip()
-        return self._session.prompt(f"{self._user}: ", default=text).strip()
+        return self._session.prompt(f"{self._chat.player.part.user_name}: ", default=text).strip()
 
     def _do(self, line: str) -> None:
         command, _, argument = line.partition(" ")
@@ -163,7 +169,15 @@ class Terminal:
             case "/role" if argument:
                 player = self._chat.player.with_role(argument)
                 self._end()
-                self._begin(player)
+                self._folder = choose_talk_folder(argument, player.role)
+                self._open(player)
+            case "/new":
+                self._end()
+                self._open(self._chat.player)
+            case "/load":
+                self._load(argument)
+            case "/swipe":
+                self._swipe(argument)
             case "/retry":
                 self._show_reply(lambda: self._chat.retry(stream=True))
             case "/edit":
@@ -187,7 +201,10 @@ class Terminal:
     def _show_reply(self, start: Callable[[], str | Iterator[str]]) -> None:
         lines = Wrapper(_write, _get_width())
         try:
+            summary = self._chat.talk.summary
             pieces = start()
+            if self._chat.talk.summary != summary:
+                self._tell(f"What {self._chat.player.role} remembers of earlier turns: {self._chat.talk.summary}")
             lines.put(make_visible(f"{self._chat.player.role}: "))
             for piece in pieces:
                 lines.put(self._make_visible(piece))
@@ -199,19 +216,40 @@ class Terminal:
             lines.end()
             _write("\n")
 
-    def _save(self) -> bool:
-        """Save the talk; tell whether the user has said anything that was answered."""
-        has_turns = any(turn.role == "user" for turn in self._chat.turns)
-        try:
-            if has_turns:
-                self._chat.save(self._file)
-        except OSError as error:
-            raise SettingsError(f"the talk is not saved ({error}); /save FILE writes it elsewhere") from error
-        return has_turns
+    def _load(self, argument: str) -> None:
+        talks = list_talks(self._folder)
+        if not argument:
+            for number, path in enumerate(talks, start=1):
+                self._say(f"{number}  {path.stem}  {describe_talk(path)}")
+            return
+        if argument.isdecimal() and 0 < int(argument) <= len(talks):
+            argument = str(talks[int(argument) - 1])
+        self._open(self._chat.player, Path(argument))
+
+    def _swipe(self, argument: str) -> None:
+        chat = self._chat
+        turns = chat.talk.turns
+        if not turns:
+            raise SettingsError("nothing was said yet; say something first")
+        if argument.isdecimal():
+            chat.talk.show(len(turns) - 1, int(argument) - 1)
+            self._keep()
+            self._say(f"{chat.player.role}: {chat.turns[-1].content}", is_turn=True)
+            return
+        for number, text in enumerate(list_swipes(turns[-1]), start=1):
+            self._say(f"{number}  {text}", is_turn=True)
+
+    def _keep(self) -> bool:
+        """Keep the talk; tell whether anything was said in it."""
+        has_message = bool(self._chat.message)
+        fault = self._chat.talk.write() if has_message else ""
+        if fault:
+            raise SettingsError(fault)
+        return has_message
 
     def _end(self) -> None:
-        if self._save():
-            self._tell(f"The talk is in {self._file}.")
+        if self._keep():
+            self._tell(f"The talk is in {self._chat.talk.path}.")
 
     def _make_visible(self, turn: str) -> str:
         """A turn that does not steer the terminal; without a terminal it is one line."""

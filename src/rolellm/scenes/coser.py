@@ -15,7 +15,7 @@ import json
 import re
 import warnings
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Final
@@ -27,14 +27,18 @@ from rolellm.core.errors import DataError, require
 from rolellm.core.foreign import read_text
 from rolellm.core.result import Result
 from rolellm.core.table import Table
+from rolellm.core.text import format_count
 from rolellm.core.typed_json import read_as
 from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter
 from rolellm.scenes.utterance import strip_inner_thoughts
+from rolellm.scoring.statistics.agreement import compute_spearman
+from rolellm.scoring.statistics.intervals import Interval, adjust_p_values, compare_pairs
 
 DIMENSIONS: Final = ("Storyline Consistency", "Anthropomorphism", "Character Fidelity", "Storyline Quality")
 #: Maximum turns, and the turns before which a scene cannot end.
 _TURNS: Final = 20
 _MIN_TURNS: Final = 6
+_DECIDED: Final = 0.05
 #: Where `rouge-chinese` begins a new line: after the end of a sentence that no closing quote follows.
 _SENTENCE_ENDS: Final = tuple(
     re.compile(end + follower)
@@ -357,3 +361,69 @@ def join_simulation(turns: Iterable[tuple[str, str]]) -> str:
 
 def _show(speaker: str, text: str) -> str:
     return text if speaker == ENVIRONMENT else strip_inner_thoughts(text)
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class ScoresCompared(Result):
+    """Two evaluations of the same scenes.
+
+    Attributes:
+        scenes: Number of scenes that both have.
+        differences: Dimension to the mean of first minus second over these scenes, with its interval.
+        p_values: Dimension to the p-value of no difference, adjusted for the number of dimensions by Holm.
+        correlations: Dimension to Spearman's rank correlation over the scenes; ``None`` where it is not defined.
+        is_same_play: Whether both judged the same transcripts, so that what differs is the judge.
+    """
+
+    scenes: int
+    differences: Mapping[str, Interval]
+    p_values: Mapping[str, float]
+    correlations: Mapping[str, float | None]
+    is_same_play: bool
+
+    def tables(self) -> tuple[Table, ...]:
+        """Build the table of dimensions."""
+        rows: list[list[Any]] = []
+        for name, difference in self.differences.items():
+            rows.append([name, difference, self.p_values[name], self.correlations[name]])
+        heads = ("Dimension", "First minus second", "p (Holm)", "Rank correlation")
+        return (replace(Table.from_rows("First against second", heads, rows), digits=1),)
+
+    def remarks(self) -> list[str]:
+        """Say in which dimensions one of them is ahead, or how far two judges agree."""
+        subject = "judge is milder" if self.is_same_play else "cast is ahead"
+        sentences = []
+        for name, difference in self.differences.items():
+            if self.p_values[name] < _DECIDED:
+                leader = "first" if difference.mean > 0 else "second"
+                sentences.append(f"{name}: the {leader} {subject} by {abs(difference.mean):.1f} points.")
+        scenes = format_count(self.scenes, "scene")
+        return sentences or [f"Nothing is decided on {scenes}: no difference holds after Holm's adjustment."]
+
+
+def compare_scores(first: str | Path, second: str | Path) -> ScoresCompared:
+    """Compare two evaluations of the same scenes: two casts by one judge, or one play by two judges.
+
+    Differences are paired by scene, and scenes of one book are one cluster.
+
+    Raises:
+        DataError: As `rescore`, and when they have no scene in common.
+    """
+    scores = [rescore(path).cases for path in (first, second)]
+    names = [name for name in scores[0] if name in scores[1]]
+    if not names:
+        raise DataError(f"has no scene in common with {first}", path=second)
+    books = [name.rsplit("-", 2)[0] for name in names]
+    differences: dict[str, Interval] = {}
+    p_values = []
+    correlations: dict[str, float | None] = {}
+    for dimension in DIMENSIONS:
+        columns = [[cases[name][dimension] for name in names] for cases in scores]
+        test = compare_pairs(columns[0], columns[1], books)
+        differences[dimension] = test.difference._replace(method=test.difference.method.replace("question", "book"))
+        p_values.append(test.p)
+        correlations[dimension] = compute_spearman(columns[0], columns[1])
+    adjusted = dict(zip(DIMENSIONS, adjust_p_values(p_values), strict=True))
+    first_cases, second_cases = (_read_json(path)["cases"] for path in (first, second))
+    is_same_play = all(first_cases[name]["simulation"] == second_cases[name]["simulation"] for name in names)
+    return ScoresCompared(len(names), differences, adjusted, correlations, is_same_play)

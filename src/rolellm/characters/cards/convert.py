@@ -171,7 +171,12 @@ class CardReading:
 
 
 def read_as_character(
-    card: Card, *, role: str | None = None, language: Language | None = None, file: str | None = None
+    card: Card,
+    *,
+    role: str | None = None,
+    language: Language | None = None,
+    file: str | None = None,
+    user: str | None = None,
 ) -> CardReading:
     """Make a character of a card.
 
@@ -180,6 +185,7 @@ def read_as_character(
         role: A name in place of the card's.
         language: By default Chinese where the card's texts are mostly Chinese, else English.
         file: The name of the file it is from.
+        user: The name for ``{{user}}``; by default as `choose_user_name` has it.
 
     Raises:
         CardError: When the card's name is empty or over `MAX_NAME` characters, and no other is given.
@@ -189,6 +195,8 @@ def read_as_character(
         raise SettingsError(f"no prompts in the language {language!r}; use en or zh")
     notes = list(card.notes)
     names, language = _choose_names(card, role, language, notes)
+    if user is not None:
+        names = replace(names, user=user)
     turns, greetings, examples = _read_turns(card, names, notes)
     lore, entries = _read_lore(card, names, notes)
     texts = filter(None, (clean_text(card.description), clean_text(card.personality)))

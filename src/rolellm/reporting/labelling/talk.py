@@ -1,38 +1,46 @@
-"""The page of ``rolellm chat --web``: Gradio's chat with a role, or with two models and a blind vote on their replies.
+"""The page of ``rolellm chat --web``: talks with a role, or with two models and a blind vote on their replies.
 
-Votes are kept as a judging run without judges (`rolellm.judging.records`), for ``rolellm label --agreement``: a row for
-each vote, both replies to its message, and which was preferred.
+All that it shows is in the talks' files (`rolellm.playing.talks`). Votes are kept as a judging run without judges
+(`rolellm.judging.records`), for ``rolellm label --agreement``: a row for each vote, both replies to its message, and
+which was preferred.
 """
 
 from __future__ import annotations
 
 import random
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from html import escape
 from pathlib import Path
+from threading import Lock
 from typing import Any, NamedTuple
 
 import gradio as gr
 
+from rolellm.characters.folder import find_picture
 from rolellm.core.errors import RoleLLMError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.locks import lock_folder
 from rolellm.core.records import Row
 from rolellm.judging.people.labels import RankingLabel, append_label, check_annotator, hash_content, label_path
 from rolellm.judging.records import RESULT, Comparison, System, read_run, write_run
-from rolellm.llm.model import Finish, Message, assistant, user
-from rolellm.playing.player import NOTES, RolePlayer
+from rolellm.llm.model import Message, assistant, user
+from rolellm.playing.player import Chat, RolePlayer
+from rolellm.playing.settings import TalkSettings
+from rolellm.playing.talks import choose_talk_folder, choose_talk_path, describe_talk, list_swipes, list_talks
 
 #: Seconds between two views of a reply: each is sent, and drawn, whole.
 _PAUSE = 0.1
+#: Seconds to wait for the end of a reply that was stopped.
+_PATIENCE = 5.0
+_View = dict[Any, Any]
 
 
 class _ShownReplies(NamedTuple):
-    """Replies as the page shows them: the models' names in this order, and when the replies were there."""
+    """Replies that may be voted on: the models' names in this order, the texts, and when they were there."""
 
     names: tuple[str, ...]
+    replies: tuple[str, ...]
     ready: float
 
 
@@ -41,123 +49,246 @@ class TalkPage:
 
     Args:
         players: By name, one or two models that play one role.
+        source: Where the role is from, which decides where talks are kept.
+        settings: How talks begin and go on.
         votes: The folder of the votes.
         annotator: Who votes.
+        resume: Show the last talk first.
+
+    Attributes:
+        folder: The folder of the talks.
 
     Raises:
-        SettingsError: When the folder is not one of votes.
+        SettingsError: When the folder is not one of votes, or there is no such greeting.
         DataError: For damaged votes.
     """
 
-    def __init__(self, players: Mapping[str, RolePlayer], votes: Path, annotator: str) -> None:
+    def __init__(
+        self,
+        players: Mapping[str, RolePlayer],
+        source: str | Path,
+        settings: TalkSettings,
+        votes: Path,
+        annotator: str,
+        *,
+        resume: bool = False,
+    ) -> None:
         self._players, self._votes = players, votes
         self._annotator = check_annotator(annotator)
         self._player = next(iter(players.values()))
-        self._repeats = Counter[Sequence[Message]]()
-        self._shown: dict[tuple[str, ...], _ShownReplies] = {}
+        self._settings = settings
+        self._picture = find_picture(source)
+        self.folder = choose_talk_folder(source, self._player.role)
+        self._shown: dict[str, _ShownReplies] = {}
+        self._chats: dict[str, Chat] = {}
+        self._replying = Lock()
+        talks = list_talks(self.folder) if resume else []
+        self._last = self._open(talks[0].name if talks else "")
         _read_votes(votes)
+
+    def _open(self, name: str) -> Chat:
+        """Open a talk by its file's name, or begin one."""
+        path = self.folder / Path(name).name if name else choose_talk_path(self.folder)
+        chat = self._chats.get(path.name)
+        # Others may have gone on with the talk.
+        if chat is None or chat.talk.path != path or not chat.talk.is_current:
+            chat = self._chats[path.name] = Chat(self._player, path, self._settings)
+        return chat
 
     def build(self) -> gr.Blocks:
         """Build the page."""
+        role = self._player.role
         is_blind = len(self._players) > 1
-        greeting = [{"role": turn.role, "content": turn.content} for turn in self._player.opening]
-        chatbot = gr.Chatbot(
-            greeting,
-            label=self._player.role,
-            scale=1,
-            buttons=["copy", "copy_all"],
-            latex_delimiters=[],
-            group_consecutive_messages=False,
-            # A thumb up is a vote.
-            feedback_options=("Like",),
-        )
-        hint = (
-            "Two models reply, in random order. A thumb up under the better reply keeps your vote and names its model."
-        )
-        page = gr.ChatInterface(
-            self.reply,
-            chatbot=chatbot,
-            title=self._player.role,
-            description=hint if is_blind else None,
-            editable=True,
-            analytics_enabled=False,
-            api_visibility="private",
-        )
-        with page:
-            chatbot.clear(lambda: greeting, None, page.chatbot_value)
+        with gr.Blocks(title=role, analytics_enabled=False, fill_height=True) as page:
             if is_blind:
-                chatbot.like(self.vote, chatbot)
+                gr.Markdown(
+                    "Two models reply, in random order. A thumb up under the better reply keeps your vote and names "
+                    "its model."
+                )
+            with gr.Row():
+                self._talks = gr.Dropdown(show_label=False, container=False, allow_custom_value=True, scale=4)
+                begin = gr.Button("New", size="sm", min_width=70)
+                self._branch = gr.Button("Branch", size="sm", min_width=70)
+                self._file = gr.DownloadButton("Download", size="sm", min_width=90)
+            self._summary = gr.Textbox(label=f"What {role} remembers of earlier turns", visible=False)
+            self._chatbot = gr.Chatbot(
+                label=role,
+                scale=1,
+                editable="all",
+                buttons=["copy", "copy_all"],
+                avatar_images=(None, self._picture),
+                latex_delimiters=[],
+                group_consecutive_messages=False,
+                # A thumb up is a vote.
+                feedback_options=("Like",) if is_blind else (),
+            )
+            self._swipes = gr.Radio(show_label=False, container=False, visible=False)
+            self._box = gr.Textbox(
+                show_label=False, container=False, placeholder="Say something", submit_btn=True, autofocus=True
+            )
+            self._turn = gr.State()
+            views = [self._talks, self._branch, self._file, self._summary, self._chatbot, self._swipes, self._box]
+            views.append(self._turn)
+            replying: Any = {"outputs": views, "concurrency_id": "reply", "show_progress": "hidden"}
+            plain: Any = {"outputs": views, "show_progress": "hidden"}
+            replies = [
+                self._box.submit(self.say, [self._talks, self._box], **replying),
+                self._chatbot.retry(self.retry, self._talks, **replying),
+            ]
+            self._box.stop(None, cancels=replies).then(self.show_talk, self._talks, **plain)
+            page.load(lambda: self.show_talk(_get_name(self._last)), None, **plain)
+            self._talks.input(self.show_talk, self._talks, **plain)
+            begin.click(lambda: self.show_talk(""), None, **plain)
+            self._chatbot.select(self.choose_turn, None, **plain)
+            self._branch.click(self.branch, [self._talks, self._turn], **plain)
+            self._chatbot.edit(self.edit, self._talks, **plain)
+            self._swipes.input(self.swipe, [self._talks, self._swipes], **plain)
+            self._chatbot.clear(lambda: self.show_talk(""), None, **plain)
+            if is_blind:
+                self._chatbot.like(self.vote, self._talks)
         return page
 
-    def reply(self, message: str, history: list[dict[str, Any]]) -> Iterator[list[str]]:
-        """Yield what the page shows as replies arrive, one model after the other, in random order."""
-        turns = [(item["role"], _read_text(item)) for item in history]
+    def show(self, chat: Chat, **box: Any) -> _View:
+        """Show a talk, with changes to the box in which the user types."""
+        turns = chat.turns
+        path = chat.talk.path
+        name = _get_name(chat)
+        self._last = self._chats[name] = chat
+        if chat.note:
+            gr.Warning(escape(chat.note))
+        last = chat.talk.turns[-1] if turns else {"mes": ""}
+        swipes = list_swipes(last)
+        shown = self._get_shown(chat)
+        if shown is not None:
+            turns = [*turns[:-1], *map(assistant, shown.replies)]
+        files = list_talks(self.folder)
+        choices = [(f"{file.stem[:13]} {describe_talk(file)}", file.name) for file in files]
+        is_kept = path in files
+        if not is_kept:
+            choices.insert(0, ("New talk", name))
+        labels = [(f"{number} of {len(swipes)}", number - 1) for number in range(1, len(swipes) + 1)]
+        return {
+            self._talks: gr.Dropdown(choices, value=name),
+            self._chatbot: _draw(turns),
+            self._file: gr.DownloadButton(value=str(path) if is_kept else None, interactive=is_kept),
+            self._summary: gr.Textbox(chat.talk.summary, visible=bool(chat.talk.summary)),
+            self._swipes: gr.Radio(labels, value=swipes.index(last["mes"]), visible=len(swipes) > 1),
+            self._branch: "Branch",
+            self._turn: None,
+            self._box: gr.Textbox(submit_btn=True, stop_btn=False, **box),
+        }
+
+    def _get_shown(self, chat: Chat) -> _ShownReplies | None:
+        """Get the replies of the last turn that may be voted on."""
+        shown = self._shown.get(_get_name(chat))
+        swipes = list_swipes(chat.talk.turns[-1]) if chat.turns else []
+        return shown if shown is not None and tuple(swipes[-2:]) == shown.replies else None
+
+    def show_talk(self, name: str) -> _View:
+        """Show a talk as it is, or a new one."""
+        # What there is of a reply that was stopped, or left by a reload, is kept first.
+        if self._replying.acquire(timeout=_PATIENCE):
+            self._replying.release()
+        try:
+            return self.show(self._open(name))
+        except RoleLLMError as error:
+            raise gr.Error(escape(str(error)), print_exception=False) from error
+
+    def say(self, name: str, message: str) -> Iterator[_View]:
+        """Say something; yield views as replies arrive, one model after the other, in random order."""
+        with self._replying:
+            chat = self._open(name)
+            yield from self._reply(chat, [*chat.turns, user(message)])
+
+    def retry(self, name: str) -> Iterator[_View]:
+        """Get another reply to the last message."""
+        with self._replying:
+            chat = self._open(name)
+            turns = chat.turns
+            if turns and turns[-1].role == "assistant":
+                turns.pop()
+            yield from self._reply(chat, turns, is_retry=True)
+
+    def _reply(self, chat: Chat, turns: list[Message], is_retry: bool = False) -> Iterator[_View]:
         names = random.sample(list(self._players), len(self._players))
+        message = turns[-1].content if turns else ""
         replies: list[str] = []
         try:
             for name in names:
+                if len(names) > 1:
+                    chat.player = self._players[name].with_role(chat.player.part)
+                pieces = chat.retry(stream=True) if is_retry or replies else chat.say(message, stream=True)
+                if chat.prompt is not None and chat.prompt.warning:
+                    gr.Warning(chat.prompt.warning)
                 replies.append("")
                 due = 0.0
-                for piece in self._answer(name, turns, message):
+                for piece in pieces:
                     replies[-1] += piece
                     if time.monotonic() > due:
                         due = time.monotonic() + _PAUSE
-                        yield replies
+                        shown = _draw([*turns, *map(assistant, replies)])
+                        yield {self._chatbot: shown, self._box: gr.Textbox("", submit_btn=False, stop_btn=True)}
         except RoleLLMError as error:
             # The reason may name the model.
             reason = "there was no reply; ask each model alone to learn why" if len(names) > 1 else str(error)
-            raise gr.Error(escape(reason), print_exception=False) from error
-        self._shown[message, *replies] = _ShownReplies(tuple(names), time.monotonic())
-        yield replies
+            gr.Warning(escape(reason))
+            yield self.show(chat, value=message)
+            return
+        if len(names) > 1:
+            self._shown[_get_name(chat)] = _ShownReplies(tuple(names), tuple(replies), time.monotonic())
+        yield self.show(chat, value="")
 
-    def _answer(self, name: str, turns: Sequence[tuple[str, str]], message: str) -> Iterator[str]:
-        player = self._players[name]
-        ends: list[Finish] = []
-        own_turns = self._select_turns(name, turns)
-        prompt = player.prompt([*own_turns, user(message)])
-        if prompt.warning:
-            gr.Warning(prompt.warning)
-        repeat = self._repeats[prompt.messages]
-        self._repeats[prompt.messages] += 1
-        yield from player.answer(prompt, repeat=repeat, ended=ends.append)
-        if ends and ends[0] in NOTES:
-            gr.Info(NOTES[ends[0]])
+    def edit(self, name: str, event: gr.EditData) -> _View:
+        """Change any turn."""
+        chat = self._open(name)
+        text = "".join(part["text"] for part in event.value) if isinstance(event.value, list) else event.value
+        # The second of two replies is a text of the last turn, too.
+        index = min(_get_index(event), len(chat.turns) - 1)
+        chat.talk.change(index, text)
+        return self._keep(chat)
 
-    def _select_turns(self, name: str, turns: Sequence[tuple[str, str]]) -> list[Message]:
-        """Select what a model said itself, and what was said to it; the first reply where that is not known."""
-        selected: list[Message] = []
-        message, replies = "", list[str]()
-        for role, text in [*turns, ("user", "")]:
-            if role != "user":
-                replies.append(text)
-                continue
-            if replies:
-                shown = self._shown.get((message, *replies))
-                index = shown.names.index(name) if shown else 0
-                selected.append(assistant(replies[index]))
-            message, replies = text, []
-            selected.append(user(text))
-        return selected[:-1]
+    def swipe(self, name: str, swipe: int) -> _View:
+        """Let another of the last turn's texts stand."""
+        chat = self._open(name)
+        chat.talk.show(len(chat.turns) - 1, swipe)
+        return self._keep(chat)
 
-    def vote(self, history: list[dict[str, Any]], like: gr.LikeData) -> None:
-        """Keep a vote for a reply, and name its model."""
-        index = like.index if isinstance(like.index, int) else like.index[0]
-        start = index
-        while start > 0 and history[start]["role"] != "user":
-            start -= 1
-        texts = tuple(map(_read_text, history[start : start + 3]))
-        shown = self._shown.get(texts)
-        if shown is None:
+    def _keep(self, chat: Chat, **box: Any) -> _View:
+        chat.note = chat.talk.write()
+        return self.show(chat, **box)
+
+    def choose_turn(self, event: gr.SelectData) -> _View:
+        """Choose the turn to branch after."""
+        turn = _get_index(event)
+        return {self._turn: turn, self._branch: f"Branch after {turn + 1}"}
+
+    def branch(self, name: str, turn: int | None) -> _View:
+        """Copy a talk, up to the turn that was clicked, and go on with the copy."""
+        chat = self._open(name)
+        turns = chat.turns[: None if turn is None else turn + 1]
+        # A message without its reply is typed again.
+        message = turns.pop().content if turns and turns[-1].role == "user" else ""
+        chat.talk = chat.talk.branch(len(turns))
+        return self._keep(chat, value=message)
+
+    def vote(self, name: str, like: gr.LikeData) -> None:
+        """Keep a vote for a reply, which then stands, and name its model."""
+        chat = self._open(name)
+        shown = self._get_shown(chat)
+        last = len(chat.turns) - 1
+        preferred = _get_index(like) - last
+        if shown is None or preferred not in (0, 1):
             raise gr.Error("there is no vote on this reply; say something and wait for both replies")
-        message, *replies = texts
-        names = shown.names
-        preferred = index - start - 1
+        swipes = list_swipes(chat.talk.turns[last])
+        chat.talk.show(last, swipes.index(shown.replies[preferred]))
+        chat.talk.write()
         sheet = self._player.part.sheet
-        answers = dict(zip(names, replies, strict=True))
-        digest = hash_json([message, *sorted(replies)])
+        names = shown.names
+        answers = dict(zip(names, shown.replies, strict=True))
+        digest = hash_json([chat.message, *sorted(shown.replies)])
         row_id = f"vote-{digest[:12]}"
         about = sheet.full_description
-        row = Row(row_id, sheet.role, sheet.language, "general", message, (), role_description=about)
+        row = Row(row_id, sheet.role, sheet.language, "general", chat.message, (), role_description=about)
         ranks = (1.0, 2.0) if preferred == 0 else (2.0, 1.0)
         seconds = round(time.monotonic() - shown.ready, 1)
         content = hash_content(row, answers)
@@ -169,12 +300,17 @@ class TalkPage:
         gr.Info(escape(f"Vote kept in {self._votes}: {names[preferred]} is better."))
 
 
-def _read_text(item: Mapping[str, Any]) -> str:
-    """Read a message's text, which Gradio gives whole or in parts."""
-    content = item["content"]
-    if isinstance(content, str):
-        return content
-    return "".join(part["text"] for part in content)
+def _get_name(chat: Chat) -> str:
+    return chat.talk.path.name if chat.talk.path else ""
+
+
+def _draw(turns: Sequence[Message]) -> list[dict[str, str]]:
+    return [{"role": turn.role, "content": turn.content} for turn in turns]
+
+
+def _get_index(event: Any) -> int:
+    index = event.index
+    return int(index if isinstance(index, int) else index[0])
 
 
 def _read_votes(folder: Path) -> Comparison:

@@ -1,0 +1,252 @@
+"""Talks as files, in the format of SillyTavern's chats: JSON Lines, whole after each turn.
+
+The first line says who talks. Each other line is a turn: ``mes`` is its text, ``swipes`` has all replies that the role
+gave there, and ``swipe_id`` is the place of the one that stands. So ``rolellm prefer`` and ``rolellm train`` read a
+talk, SillyTavern opens it, and its chats can be loaded; what only others understand stays as it is. Ours is ``memory``:
+a summary of all up to that turn.
+"""
+
+from __future__ import annotations
+
+import copy
+import os
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from rolellm.characters.folder import PROFILE
+from rolellm.characters.roles import Part
+from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.jsonl import read_jsonl, write_jsonl
+from rolellm.core.sanitize import label
+from rolellm.core.text import fold, make_safe_name, replace_surrogates
+from rolellm.llm.model import Message, assistant, user
+
+TALKS: Final = "talks"
+#: Columns of a message that describes a talk.
+_WIDTH: Final = 60
+
+
+def choose_talk_folder(source: Any, role: str) -> Path:
+    """Choose where talks with a role are kept: in its own folder, else in the user's data directory."""
+    if isinstance(source, str | Path) and Path(source, PROFILE).is_file():
+        return Path(source, TALKS)
+    home = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
+    return home / "rolellm" / TALKS / make_safe_name(role)
+
+
+def choose_talk_path(folder: Path) -> Path:
+    """Choose the file of a new talk."""
+    return folder / f"{datetime.now():%Y%m%d-%H%M%S-%f}.jsonl"
+
+
+def list_talks(folder: Path) -> list[Path]:
+    """List a folder's talks, the last one first."""
+    return sorted(folder.glob("[!.]*.jsonl"), key=_get_stamp, reverse=True)
+
+
+def describe_talk(path: Path) -> str:
+    """Describe a talk by the beginning of the user's first message."""
+    try:
+        texts = [str(line.get("mes")) for _, line in read_jsonl(path, bad=[]) if line.get("is_user")]
+    except (OSError, DataError):
+        return ""
+    return label(texts[0], _WIDTH) if texts else ""
+
+
+class Talk:
+    """A talk.
+
+    Args:
+        header: Who talks.
+        lines: Turns, as SillyTavern has them, and whatever else is in a chat.
+        path: The file; ``None`` for none.
+
+    Attributes:
+        header: Who talks.
+        path: The file.
+    """
+
+    def __init__(self, header: dict[str, Any], lines: list[dict[str, Any]], path: Path | None = None) -> None:
+        self.header = header
+        self.path = path
+        self._lines = lines
+        self._stamp = 0
+
+    @classmethod
+    def begin(cls, part: Part, path: Path | None, greeting: int) -> Talk:
+        """Begin a talk with a role's greeting, whose swipes are the alternate ones.
+
+        Raises:
+            SettingsError: When there is no such greeting.
+        """
+        header = {"character_name": part.sheet.role, "create_date": _get_time(), "chat_metadata": {}}
+        talk = cls(header, [], path)
+        talk.name_user(part)
+        count = len(part.greetings)
+        if not 1 <= greeting <= max(count, 1):
+            raise SettingsError(
+                f"there is no greeting {greeting}: {part.sheet.role} has {count}; choose another (--greeting)"
+            )
+        if part.greetings:
+            talk.add(assistant(part.greetings[0]))
+            talk.turns[0]["swipes"] = list(part.greetings)
+            talk.show(0, greeting - 1)
+        return talk
+
+    @classmethod
+    def read(cls, path: Path, part: Part) -> tuple[Talk, str]:
+        """Read a talk with a role; also give what is wrong with the file, empty for nothing.
+
+        A talk with broken lines goes on without them in a new file, and this one stays as it is.
+
+        Raises:
+            DataError: For a file that is not a talk.
+            SettingsError: For a file that cannot be read, or a talk with another role.
+        """
+        bad: list[DataError] = []
+        try:
+            values = [value for _, value in read_jsonl(path, bad=bad)]
+        except OSError as error:
+            raise SettingsError(f"no talk in {path} ({error.strerror}); /load lists the talks") from error
+        if not values or {"character_name", "chat_metadata"}.isdisjoint(values[0]):
+            raise DataError("not a talk: the first line does not say who talks", path=path)
+        talk = cls(values[0], values[1:], path)
+        if fold(talk.character) not in map(fold, part.sheet.names):
+            raise SettingsError(
+                f"{path} is a talk with {talk.character}, not with {part.sheet.role}; name one with the role"
+            )
+        talk._stamp = _get_stamp(path)
+        if not bad:
+            return talk, ""
+        talk._move()
+        return talk, f"{bad[0]}. The talk goes on without this line in {talk.path}; this file stays as it is"
+
+    @property
+    def character(self) -> str:
+        """The name of the role; empty where the talk does not say."""
+        return self._find_name("character_name", is_user=False)
+
+    @property
+    def user(self) -> str:
+        """The name of whoever talks to the role; empty where the talk does not say."""
+        return self._find_name("user_name", is_user=True)
+
+    def _find_name(self, key: str, *, is_user: bool) -> str:
+        # SillyTavern writes "unused" there, and means the turns' names.
+        names = [str(turn.get("name")) for turn in self.turns if bool(turn.get("is_user")) == is_user]
+        name = str(self.header.get(key) or "unused")
+        return name if name != "unused" else "".join(names[:1])
+
+    @property
+    def persona(self) -> str:
+        """Who that is."""
+        return str(self.header.get("persona") or "")
+
+    def name_user(self, part: Part) -> None:
+        """Say who talks to the role from now on."""
+        self.header |= {"user_name": part.user_name, "persona": part.persona}
+
+    @property
+    def summary(self) -> str:
+        """The last summary; empty where there is none."""
+        memories = [str(turn["memory"]) for turn in self.turns if turn.get("memory")]
+        return "".join(memories[-1:])
+
+    @property
+    def turns(self) -> list[dict[str, Any]]:
+        """What is said: lines with a text, but for hidden ones."""
+        return [line for line in self._lines if isinstance(line.get("mes"), str) and not line.get("is_system")]
+
+    @property
+    def messages(self) -> list[Message]:
+        """The turns as a prompt has them."""
+        return [(user if turn.get("is_user") else assistant)(turn["mes"]) for turn in self.turns]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether nobody else has changed the file since it was read or written."""
+        return self.path is None or _get_stamp(self.path) == self._stamp
+
+    def add(self, *messages: Message) -> None:
+        """Add turns."""
+        for message in messages:
+            is_user = message.role == "user"
+            name = self.user if is_user else self.character
+            text = replace_surrogates(message.content)
+            self._lines.append({"name": name, "is_user": is_user, "send_date": _get_time(), "mes": text})
+
+    def change(self, index: int, text: str) -> None:
+        """Change a turn's text. Of the role's turns, earlier texts are kept as swipes; summaries of it are dropped."""
+        turn = self.turns[index]
+        text = replace_surrogates(text)
+        if turn.get("is_user"):
+            turn["mes"] = text
+        else:
+            turn["swipes"] = list(dict.fromkeys([*list_swipes(turn), text]))
+            self.show(index, turn["swipes"].index(text))
+        for later in self.turns[index:]:
+            later.pop("memory", None)
+
+    def show(self, index: int, swipe: int) -> None:
+        """Let one of a turn's swipes stand."""
+        turn = self.turns[index]
+        swipes = list_swipes(turn)
+        if not 0 <= swipe < len(swipes):
+            raise SettingsError(f"reply {swipe + 1} does not exist here; choose 1 to {len(swipes)}")
+        turn |= {"swipe_id": swipe, "mes": swipes[swipe]}
+
+    def cut(self, count: int) -> None:
+        """Keep the first turns only."""
+        for turn in self.turns[count:]:
+            self._lines = [line for line in self._lines if line is not turn]
+
+    def branch(self, count: int, path: Path | None = None) -> Talk:
+        """Copy the first turns to a talk of their own, by default in a new file next to this one."""
+        talk = copy.deepcopy(self)
+        talk.cut(count)
+        talk._move(path)
+        return talk
+
+    def write(self) -> str:
+        """Write the file, complete or not at all, and give what is wrong; empty for nothing.
+
+        A file that others have changed since it was read or written stays as it is, and the talk goes on in a new one.
+        """
+        if self.path is None:
+            return ""
+        fault = ""
+        if not self.is_current:
+            fault = f"{self.path} was changed meanwhile"
+            self._move()
+            fault += f"; the talk goes on in {self.path}"
+        try:
+            write_jsonl(self.path, [self.header, *self._lines])
+        except (OSError, SettingsError) as error:
+            return f"the talk is not kept ({error}); fix that, or save it elsewhere"
+        self._stamp = _get_stamp(self.path)
+        return fault
+
+    def _move(self, path: Path | None = None) -> None:
+        if path is None and self.path is not None:
+            path = choose_talk_path(self.path.parent)
+        self.path = path
+        self._stamp = 0
+
+
+def list_swipes(turn: dict[str, Any]) -> list[str]:
+    """List the texts that a turn has had."""
+    swipes = turn.get("swipes") or []
+    return swipes if turn["mes"] in swipes else [*swipes, turn["mes"]]
+
+
+def _get_time() -> str:
+    return datetime.now(UTC).isoformat(timespec="milliseconds")
+
+
+def _get_stamp(path: Path) -> int:
+    """When a file was changed; 0 where there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
