@@ -13,6 +13,7 @@ from rolellm.characters.folder import import_card
 from rolellm.core.jsonl import read_jsonl, write_jsonl
 from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
+from rolellm.judging import records
 from rolellm.judging.records import DatasetName, Judgement, read_run
 from rolellm.llm.model import assistant
 from rolellm.llm.scripted import ScriptedModel
@@ -243,8 +244,6 @@ def test_the_sample_gives_pairs_that_training_reads_and_no_test_question(tmp_pat
 def test_answers_to_a_test_split_are_held_out(tmp_path: Path) -> None:
     rows = [Row.from_columns(columns) for columns in load_rolebench("sample")["test"]][:1]
     comparison = make_comparison(rows, {"a": "model", "b": "baseline"}, lambda number, row: (AHOY, PLAIN)[number])
-    from rolellm.judging import records
-
     both = [judge_pair(rows[0].id, ("a", "b"), (1, 2)), judge_pair(rows[0].id, ("b", "a"), (2, 1))]
     dataset = {"config": "sample", "split": "test", "fingerprint": None}
     assert set(dataset) == set(DatasetName.__dataclass_fields__)

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -91,7 +92,6 @@ def test_the_same_request_gets_the_same_answer_and_another_another(server: Any) 
     )
 )
 def test_answers_follow_the_schema(schema: dict[str, Any]) -> None:
-    import jsonschema
     from llm_answers import invented
 
     asked = {"type": "json_schema", "json_schema": {"name": "x", "schema": schema}}

@@ -80,6 +80,35 @@ def test_replies_are_token_for_token_those_of_generate_one_by_one(family: str, s
     assert model.config._attn_implementation == before
 
 
+@pytest.mark.parametrize(
+    ("family", "sizes"),
+    [
+        pytest.param(*case.values, id=case.id, marks=families.NEEDS_CAPS if case.id == "gemma2" else ())
+        for case in families.EXACT
+    ],
+)
+def test_the_next_turn_of_a_talk_reads_only_what_is_new(family: str, sizes: dict[str, Any]) -> None:
+    model = new_model(family, VOCABULARY, **sizes).eval()
+    engine = SharedGeneration(model, "cpu")
+
+    def answer(prompt: list[int]) -> list[int]:
+        (reply,) = engine.replies([prompt], [0], limit=12, stops=[END], choose=lambda logits, *_: logits.argmax(-1))
+        assert reply == alone(model, prompt, 12)
+        return reply
+
+    talks = [list(range(5, 25)), list(range(30, 45))]
+    read = [0, 0]
+    for _ in range(3):
+        for number, talk in enumerate(talks):
+            reply = answer(talk)
+            assert engine.reused == read[number]
+            read[number] = len(talk) + len(reply) - 1
+            talk += [*reply, 7, 8, 9]
+    # Another turn in the place of the last one.
+    answer([*talks[0][:-3], 11, 12])
+    assert engine.reused == read[0]
+
+
 def test_all_families_that_share_are_tested() -> None:
     tested = {new_model(case.values[0], VOCABULARY, **case.values[1]).config.model_type for case in families.EXACT}
     assert tested == set(EXACT)

@@ -1,5 +1,6 @@
 """A Hub of this machine for a module, and processes that fork for each command that uses it."""
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -12,8 +13,6 @@ from ..forking import COMMANDS, Forking
 @pytest.fixture(scope="module")
 def hub_env(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """An environment with a Hub of this machine, `examples/local_hub.py`, for all tests of a module."""
-    import os
-
     with ExitStack() as stack:
         patch = stack.enter_context(pytest.MonkeyPatch.context())
         patch.syspath_prepend(root / "examples")

@@ -8,6 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from accelerate.commands.config.config_args import load_config_from_file
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 
 ROOT = Path(__file__).resolve().parents[2]
 CONFIGS = sorted((ROOT / "recipes" / "accelerate").glob("*.yaml"))
@@ -26,17 +28,12 @@ Path(f"state-{state.process_index}.json").write_text(json.dumps(found))
 
 def launched(config: Path) -> Namespace:
     """What `accelerate launch --config_file CONFIG` makes of a config."""
-    from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-
     given = launch_command_parser().parse_args(["--config_file", str(config), "script.py"])
     return _validate_launch_command(given)[0]
 
 
 @pytest.mark.parametrize("config", CONFIGS, ids=lambda file: file.stem)
 def test_every_key_is_one_that_accelerate_knows(config: Path) -> None:
-    from accelerate.commands.config.config_args import load_config_from_file
-    from accelerate.commands.launch import launch_command_parser
-
     load_config_from_file(str(config))
     # It checks the keys at the top only; further down, a misspelt one is dropped without a word.
     known = vars(launch_command_parser().parse_args(["script.py"]))

@@ -1,6 +1,11 @@
 """Scenes: what a character sees, who speaks next, and playing to the end; CoSER's scores."""
 
 import json
+import random
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
@@ -355,3 +360,31 @@ def test_present_and_meeting() -> None:
     ada = SceneCharacter(name="Ada", description="x", present="1-3, 8-")
     assert [turn for turn in range(1, 10) if ada.is_present(turn)] == [1, 2, 3, 8, 9]
     assert not ada.meets(replace(ada, name="Brom", present="4-7"))
+
+
+@pytest.mark.slow
+def test_killed_twenty_times_a_scene_of_twenty_turns_is_as_if_it_never_was(
+    tmp_path: Path, llm_server: Callable[..., Any]
+) -> None:
+    server = llm_server(latency=0.15)
+    (tmp_path / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local}}]", encoding="utf-8")
+    values = {"setting": "A tower.", "turns": 20, "characters": [{"name": name, "description": name} for name in NAMES]}
+    (tmp_path / "scene.yaml").write_text(json.dumps(values), encoding="utf-8")
+    command = [sys.executable, "-m", "rolellm", "scene", str(tmp_path / "scene.yaml")]
+    command += ["--llm", str(tmp_path / "llm.yaml"), "--out"]
+    draw = random.Random(0)
+    for _ in range(20):
+        running = subprocess.Popen([*command, str(tmp_path / "killed")], stderr=subprocess.PIPE, text=True)
+        # Killed at a moment after the first turn that it shows; those of earlier runs come at once.
+        assert running.stderr is not None and running.stderr.readline()
+        time.sleep(draw.uniform(0, 0.3))
+        running.send_signal(signal.SIGKILL)
+        running.communicate()
+    subprocess.run([*command, str(tmp_path / "killed")], check=True, capture_output=True)
+    paid = server.counts.calls
+    server.reset()
+    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    for file in ("transcript.jsonl", "dialogues.jsonl"):
+        assert (tmp_path / "killed" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
+    # A kill may meet the one call that is on its way.
+    assert server.counts.calls == 20 <= paid <= 20 + 20

@@ -9,8 +9,12 @@ import pytest
 import yaml
 
 from rolellm.core.records import Row
+from rolellm.data.rolebench import load_rolebench
+from rolellm.training.bases import build_base, build_tokenizer
 from rolellm.training.recipe import Recipe
 from rolellm.training.recipe_files import load_recipe
+from rolellm.training.rows import load_rows
+from rolellm.training.train import train
 
 MINI: dict[str, Any] = {
     "data": {"config": "sample", "max_rows": 12},
@@ -63,16 +67,12 @@ def mini(tmp_path: Path) -> Recipe:
 @pytest.fixture(scope="session")
 def sample_rows() -> list[Row]:
     """All training rows of the embedded sample."""
-    from rolellm.data.rolebench import load_rolebench
-
     return [Row.from_columns(columns) for columns in load_rolebench("sample", "train")]
 
 
 @pytest.fixture(scope="session")
 def tokenizer(sample_rows: list[Row]) -> Any:
     """A tokenizer built from the sample, with the `rolellama` form."""
-    from rolellm.training.bases import build_tokenizer
-
     recipe = Recipe()
     return build_tokenizer(recipe, sample_rows)
 
@@ -80,9 +80,6 @@ def tokenizer(sample_rows: list[Row]) -> Any:
 @pytest.fixture(scope="session")
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the mini recipe's base, built once for all; read only."""
-    from rolellm.training.bases import build_base
-    from rolellm.training.rows import load_rows
-
     folder = tmp_path_factory.mktemp("base")
     recipe = load_recipe(_write_recipe(folder))
     return build_base(recipe, load_rows(recipe), folder)
@@ -97,8 +94,6 @@ def train_apart() -> TrainApart:
 
     The processes come from one that has imported what training needs, so each starts at once.
     """
-    from rolellm.training.train import train
-
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(["rolellm.training.fit", "rolellm.training.train", "rolellm.data.rolebench", "peft"])
 

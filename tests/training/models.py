@@ -2,6 +2,10 @@
 
 from typing import Any
 
+import torch
+import transformers
+from peft import LoraConfig, get_peft_model
+
 FAMILIES = ("Llama", "Glm", "Glm4")
 # The norm of the difference of two gradients over the norm of one, in float32.
 BOUND = 1e-5
@@ -18,9 +22,6 @@ SIZES = {
 
 def new_model(family: str, vocabulary: int, **changes: Any) -> Any:
     """A model in float32 whose query heads share keys (grouped-query attention)."""
-    import torch
-    import transformers
-
     ids = {"vocab_size": vocabulary, "max_position_embeddings": 1024, "pad_token_id": 0, "eos_token_id": 2}
     config = getattr(transformers, f"{family}Config")(**(SIZES | ids | changes))
     with torch.random.fork_rng(devices=[]):
@@ -30,9 +31,6 @@ def new_model(family: str, vocabulary: int, **changes: Any) -> Any:
 
 def with_adapter(model: Any) -> Any:
     """The model under a LoRA adapter on all linear layers, already somewhat trained: a new one has no gradient in A."""
-    import torch
-    from peft import LoraConfig, get_peft_model
-
     config = LoraConfig(
         r=4, lora_alpha=8, target_modules="all-linear", init_lora_weights=False, task_type="CAUSAL_LM", lora_dropout=0.0
     )
@@ -43,8 +41,6 @@ def with_adapter(model: Any) -> Any:
 
 def gradient(model: Any, loss: Any) -> Any:
     """The gradient of a loss by all weights that are trained, end to end."""
-    import torch
-
     model.zero_grad()
     loss.backward()
     return torch.cat([weight.grad.flatten() for weight in model.parameters() if weight.grad is not None])

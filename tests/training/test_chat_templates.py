@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trl
+from transformers import AutoTokenizer
 
 from rolellm.core import limits
 from rolellm.core.errors import ModelError, RoleLLMWarning
@@ -121,8 +123,6 @@ def test_what_is_trained_is_what_is_asked_for_and_answered(template: str, ending
     assert whole[: len(trained)] in (trained, trained[:-1])
     # Whoever loads what is saved sends the same prompt, and settling it again changes nothing.
     tokenizer.save_pretrained(tmp_path / "run")
-    from transformers import AutoTokenizer
-
     stock = AutoTokenizer.from_pretrained(tmp_path / "run")
     assert ids_of(stock, turns(), add_generation_prompt=True) == prompt
     settle_template(stock)
@@ -184,8 +184,6 @@ def test_a_template_that_does_not_end_is_refused_in_any_thread(
 
 
 def published() -> list[Path]:
-    import trl
-
     folder = Path(trl.__file__).parent / "chat_templates"
     return sorted(file for file in folder.glob("*.jinja") if not file.stem.endswith("_training"))
 

@@ -11,6 +11,7 @@ from rolellm.core.records import Row
 from rolellm.models.prompts.encode import encode_prompt, encode_replies, find_end_token
 from rolellm.models.prompts.render import make_messages
 from rolellm.training.examples import IGNORED, Example
+from rolellm.training.fit import RowCollator
 from rolellm.training.schedule import EMPTY
 
 from ..versions import NEEDS_SANITIZING
@@ -21,8 +22,6 @@ PAD = 77
 
 
 def collate(examples: list[Example], numbers: list[int]) -> dict[str, Any]:
-    from rolellm.training.fit import RowCollator
-
     batch: dict[str, Any] = RowCollator(examples, PAD)([{"example": number} for number in numbers])
     return batch
 

@@ -13,8 +13,10 @@ import pytest
 import torch
 import yaml
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rolellm.core.errors import SettingsError
+from rolellm.core.jsonl import write_jsonl
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.schedule import EMPTY, schedule_replies
 from rolellm.training.train import prepare, train
@@ -44,10 +46,10 @@ LORA = {"name": "lora", "lora": {"r": 4, "lora_dropout": 0.0}}
 
 @pytest.fixture
 def recipe_file(base: Path, tmp_path: Path, write_recipe: WriteRecipe) -> Callable[..., Path]:
-    def write(**changes: Any) -> Path:
-        training = TRAINING | changes.pop("training", {})
-        given = {"base": {"path": str(base)}, "method": LORA}
-        return write_recipe(tmp_path, training=training, **(given | changes))
+    def write(method: Any = LORA, base: Path = base, data: Any = None, **training: Any) -> Path:
+        sections = {} if data is None else {"data": data}
+        options = TRAINING | training
+        return write_recipe(tmp_path, base={"path": str(base)}, method=method, training=options, **sections)
 
     return write
 
@@ -107,15 +109,13 @@ PartialState.__init__, accelerator.fsdp2_prepare_model = start_as_on_gpus, shard
 def test_two_processes_that_share_the_weights_take_the_steps_of_one(
     recipe_file: Callable[..., Path], warm: Forking, root: Path, tmp_path: Path
 ) -> None:
-    file = recipe_file(training={"shared_prefix": True}, method={"name": "full"})
+    file = recipe_file({"name": "full"})
     recipe = load_recipe(file)
     config = yaml.safe_load((root / "recipes" / "accelerate" / "fsdp2.yaml").read_text(encoding="utf-8"))
     sharding = {key.upper(): str(value) for key, value in config["fsdp_config"].items()}
     code = SHARD_ON_CPU + script(root / "recipes" / "rocit.py")
-    processes = []
-    for env in ranks():
-        env |= {"ACCELERATE_USE_FSDP": "true", **sharding}
-        processes.append(warm.start(["--config", file], tmp_path, code=code, env=env))
+    sharding["ACCELERATE_USE_FSDP"] = "true"
+    processes = [warm.start(["--config", file], tmp_path, code=code, env=env | sharding) for env in ranks()]
     try:
         printed = finished(processes)
     finally:
@@ -171,7 +171,7 @@ def test_two_processes_take_the_steps_of_one(
     launch: Launch,
     tmp_path: Path,
 ) -> None:
-    file = recipe_file(training={"shared_prefix": shared_prefix}, method=method)
+    file = recipe_file(method, shared_prefix=shared_prefix)
     processes = launch(file, launcher=launcher)
     recipe = load_recipe(file)
     alone = train(recipe, out=tmp_path / "alone")
@@ -192,7 +192,7 @@ def test_two_processes_take_the_steps_of_one(
 def test_two_processes_that_were_killed_go_on_as_two_and_not_as_one(
     recipe_file: Callable[..., Path], launch: Launch, tmp_path: Path
 ) -> None:
-    file = recipe_file(training={"max_steps": 60}, training__save_steps=4)
+    file = recipe_file(max_steps=60, save_steps=4)
     recipe = load_recipe(file)
     run = recipe.output.dir
     processes = launch(file)
@@ -215,7 +215,7 @@ def test_two_processes_that_were_killed_go_on_as_two_and_not_as_one(
 
 def test_asked_to_stop_both_do_at_one_step(recipe_file: Callable[..., Path], launch: Launch) -> None:
     """As a cluster asks: it signals the launcher, which passes it on."""
-    file = recipe_file(training={"max_steps": 2000}, training__save_steps=1000)
+    file = recipe_file(max_steps=2000, save_steps=1000)
     run = load_recipe(file).output.dir
     (launcher,) = processes = launch(file, launcher=True)
     while not (run / "metrics.jsonl").is_file() or len(read_lines(run)) < 3:
@@ -234,37 +234,24 @@ def test_a_loss_that_ends_in_one_process_stops_both_with_the_row_named(
     recipe_file: Callable[..., Path], launch: Launch, base: Path, tmp_path: Path
 ) -> None:
     """Whoever has no bad row would else wait for the other for ever."""
-    import torch
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
-    file = recipe_file(training={"shared_prefix": False, "replies_per_pass": 2})
-    recipe = load_recipe(file)
-    examples = prepare(recipe, tmp_path / "none").examples
-    schedule = schedule_replies(examples, recipe.training)
-    steps = schedule.order.reshape(-1, schedule.step_size).tolist()
-    token, row = next(
-        (token, examples[number].row_id)
-        for number in steps[2]
-        for token in examples[number].prompt_ids
-        if {other.row_id for other in examples if token in other.input_ids} == {examples[number].row_id}
-    )
-    at = 1 + next(place for place, step in enumerate(steps) if row in {examples[number].row_id for number in step})
-    model = AutoModelForCausalLM.from_pretrained(base)
+    model, tokenizer = AutoModelForCausalLM.from_pretrained(base), AutoTokenizer.from_pretrained(base)
     # Tied, the head would give the broken token to all rows.
     model.config.tie_word_embeddings = False
     model.lm_head.weight = torch.nn.Parameter(model.lm_head.weight.detach().clone())
     with torch.no_grad():
-        model.model.embed_tokens.weight[token] = torch.nan
-    broken = tmp_path / base.name
-    model.save_pretrained(broken)
-    AutoTokenizer.from_pretrained(base).save_pretrained(broken)
-    content = yaml.safe_load(file.read_text(encoding="utf-8"))
-    content["base"]["path"] = str(broken)
-    file.write_text(yaml.safe_dump(content), encoding="utf-8")
+        model.model.embed_tokens.weight[tokenizer("é", add_special_tokens=False)["input_ids"]] = torch.nan
+    for part in (model, tokenizer):
+        part.save_pretrained(tmp_path / "broken")
+    rows = [{"id": str(n), "prompt": f"Why, {n}{'é' * (n == 17)}?", "completion": "Aye."} for n in range(40)]
+    write_jsonl(tmp_path / "rows.jsonl", rows)
+    file = recipe_file(
+        base=tmp_path / "broken", data={"path": "rows.jsonl"}, shared_prefix=False, replies_per_pass=2, max_steps=-1
+    )
 
     codes, _, err = ended(launch(file))
     assert codes == {1}
     messages = [line for line in err.splitlines() if line.startswith("error: the loss is nan")]
     assert len(messages) == 2, err
-    assert all(f"at step {at}, on rows {row}; training stopped before the weights" in message for message in messages)
-    assert len(read_lines(recipe.output.dir)) == at - 1
+    at = len(read_lines(tmp_path / "run")) + 1
+    assert at > 1
+    assert all(f"at step {at}, on rows 17; training stopped before the weights" in message for message in messages)

@@ -34,39 +34,23 @@ def shown(chat: Conversation) -> list[tuple[str, str]]:
     return [(message["role"][0], message["content"]) for message in turns]
 
 
-@pytest.mark.parametrize(
-    ("turns", "expected"),
-    [
-        pytest.param([say("Crow", "a"), say(FOX, "b")], [[("u", "Crow: a")]], id="a line and its answer"),
-        pytest.param(
-            [say("Crow", "a"), say(FOX, "b"), say("Crow", "c"), say(FOX, "d")],
-            [[("u", "Crow: a")], [("u", "Crow: a"), ("a", "b"), ("u", "Crow: c")]],
-            id="earlier lines of the role are the assistant's",
-        ),
-        pytest.param(
-            [say(FOX, "b"), say(FOX, "c")],
-            [[("u", OPENING["en"])], [("u", OPENING["en"]), ("a", "b"), ("u", ONWARD["en"])]],
-            id="it goes on",
-        ),
-        pytest.param(
-            [say("Crow", "a"), say(FOX, "b"), say(FOX, "c", 1)],
-            [[("u", "Crow: a")], [("u", OPENING["en"])]],
-            id="a scene knows nothing of the one before",
-        ),
-    ],
-)
-def test_what_stands_before_a_line(turns: list[Turn], expected: list[list[tuple[str, str]]]) -> None:
-    assert [shown(chat) for chat in chats(turns)] == expected
+A, B, C, D = say("Crow", "a"), say(FOX, "b"), say("Crow", "c"), say(FOX, "d")
 
 
-def test_the_number_of_turns_is_the_recipes() -> None:
-    turns = [say("Crow", "a"), say(FOX, "b"), say("Crow", "c"), say(FOX, "d")]
-    assert shown(chats(turns, turns_before=2)[-1]) == [("u", ONWARD["en"]), ("a", "b"), ("u", "Crow: c")]
+def test_what_stands_before_a_line() -> None:
+    heard, own, more = ("u", "Crow: a"), ("a", "b"), ("u", "Crow: c")
+    # Earlier lines of the role are the assistant's; with fewer turns, what comes before is a cue.
+    assert [shown(chat) for chat in chats([A, B, C, D])] == [[heard], [heard, own, more]]
+    assert shown(chats([A, B, C, D], turns_before=2)[-1]) == [("u", ONWARD["en"]), own, more]
+    # The role goes on, and a scene knows nothing of the one before.
+    opening = [("u", OPENING["en"])]
+    assert [shown(chat) for chat in chats([B, D])] == [opening, [*opening, own, ("u", ONWARD["en"])]]
+    assert [shown(chat) for chat in chats([A, B, say(FOX, "c", 1)])] == [[heard], opening]
 
 
 def test_long_turns_are_shortened_and_replies_are_not() -> None:
     speech = "word " * 300
-    made = chats([say("Crow", speech), say(FOX, speech), say("Crow", "a"), say(FOX, "b")])
+    made = chats([say("Crow", speech), say(FOX, speech), A, B])
     assert made[0].replies["completion"] == speech
     user, assistant, _ = shown(made[1])
     assert len(user[1]) <= LONGEST + len("Crow: ") and user[1].endswith("…")
@@ -78,8 +62,8 @@ def scripts(draw: st.DrawFn) -> list[Turn]:
     """Turns whose text says which one it is."""
     found: list[Turn] = []
     scene = 0
-    for place in range(draw(st.integers(0, 25))):
-        speaker = draw(st.sampled_from([FOX, "Crow", "Owl", "narrator"]))
+    speakers = draw(st.lists(st.sampled_from([FOX, "Crow", "Owl", "narrator"]), max_size=25))
+    for place, speaker in enumerate(speakers):
         scene += draw(st.sampled_from([0, 0, 0, 1]))
         text = f"<{place}>"
         found.append(tell(text, scene) if speaker == "narrator" else say(speaker, text, scene))
@@ -91,18 +75,17 @@ def test_any_script(found: list[Turn], count: int, language: Any) -> None:
     made = chats(found, language, turns_before=count)
     lines = [turn for turn in found if turn.speaker == FOX]
     # No line of the role is lost, doubled or moved.
-    assert [chat.replies["completion"] for chat in made] == [line.content for line in lines]
-    assert [chat.row_id for chat in made] == [f"script/Fox/{number}" for number in range(1, len(lines) + 1)]
+    replies = [(f"script/Fox/{number}", line.content) for number, line in enumerate(lines, start=1)]
+    assert [(chat.row_id, chat.replies["completion"]) for chat in made] == replies
     for chat, line in zip(made, lines, strict=True):
-        roles = [message["role"] for message in chat.messages]
-        assert roles == ["system", *["user", "assistant"] * ((len(roles) - 2) // 2), "user"]
+        messages = chat.messages[1:]
+        assert [message["role"] for message in messages] == [*["user", "assistant"] * (len(messages) // 2), "user"]
         assert all(message["content"].strip() for message in chat.messages)
-        place = found.index(line)
-        scene = [turn for turn in found[:place] if turn.scene == line.scene][-count:]
+        scene = [turn for turn in found[: found.index(line)] if turn.scene == line.scene][-count:]
         # Each turn that may be shown is shown once, by whom it was spoken, in order; nothing else is, but for cues.
-        own = [message["content"] for message in chat.messages if message["role"] == "assistant"]
+        own = [message["content"] for message in messages if message["role"] == "assistant"]
         assert own == [turn.content for turn in scene if turn.speaker == FOX]
-        heard = "\n".join(message["content"] for message in chat.messages[1:] if message["role"] == "user").split("\n")
+        heard = "\n".join(message["content"] for message in messages if message["role"] == "user").split("\n")
         cues = (OPENING[language], ONWARD[language])
         assert [text for text in heard if text not in cues] == [
             format_turn(turn, language) for turn in scene if turn.speaker != FOX

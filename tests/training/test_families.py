@@ -7,11 +7,15 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoConfig
 
 from rolellm.core.errors import ModelError, RoleLLMWarning
 from rolellm.models.families import EXACT as KNOWN
 from rolellm.models.families import explain_not_shared
+from rolellm.models.prefix_sharing import share_prefixes
 from rolellm.training.examples import Example
+from rolellm.training.fit import RowCollator
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import prepare, train
 
@@ -82,17 +86,11 @@ ROWS = [
 
 def read_config(config: Any, folder: Path) -> Any:
     """A configuration as its `config.json` says it."""
-    from transformers import AutoConfig
-
     config.save_pretrained(folder)
     return AutoConfig.from_pretrained(folder)
 
 
 def test_positions_that_depend_on_a_text_s_length_are_exact_up_to_the_length_where_they_change(tmp_path: Path) -> None:
-    import torch
-
-    from rolellm.models.prefix_sharing import share_prefixes
-
     rope = {"rope_type": "longrope", "rope_theta": 1e4, "short_factor": [1.0] * 4, "long_factor": [3.0] * 4}
     plain, shared = (
         new_model("Phi3", VOCABULARY, original_max_position_embeddings=7, rope_parameters=rope).train()
@@ -118,11 +116,6 @@ def test_a_model_whose_tokens_see_later_ones_is_trained_by_rows(tmp_path: Path) 
 def test_others_share_nothing_and_their_padded_rows_are_trained_as_each_is_alone(
     family: str, sizes: dict[str, Any], kind: str, tmp_path: Path
 ) -> None:
-    import torch
-
-    from rolellm.models.prefix_sharing import share_prefixes
-    from rolellm.training.fit import RowCollator
-
     chance = random.Random(0)
     rows = [
         Example(str(number), *(tuple(chance.choices(range(3, VOCABULARY), k=count)) for count in (6, 2 + number)))

@@ -14,16 +14,20 @@ from rolellm import rewards
 from rolellm.core.errors import DataError, RecipeError
 from rolellm.core.records import Row
 from rolellm.models.prompts.render import make_messages
-from rolellm.training.examples import encode
+from rolellm.training import bases, fit
+from rolellm.training.examples import Example, encode
 from rolellm.training.rows import Conversation, make_conversations, read_own_rows
 from rolellm.training.train import train
 
 from ..versions import NEEDS_SANITIZING
 from .conftest import MINI
+from .fits import make_job
+from .models import new_model
 from .runs import read_object
 
 TURN = {"role": "user", "content": "b"}
 PAIRS = [{"prompt": f"Name fish {n}.", "chosen": "Aye, cod.", "rejected": f"Cod number {n}."} for n in range(8)]
+GRPO: dict[str, Any] = {"trainer": "grpo", "num_generations": 2, "max_completion_length": 8, "max_steps": 1}
 
 
 @pytest.fixture(scope="module")
@@ -37,13 +41,11 @@ def mini(base: Path) -> dict[str, Any]:
 def test_replies_in_the_role_s_voice_are_preferred_to_role_free_answers(
     trainer: str, mini: dict[str, Any], tmp_path: Path
 ) -> None:
-    options: dict[str, Any] = {"trainer": trainer, "replies_per_step": 4, "max_steps": 2}
-    run = train(mini, out=tmp_path / "run", **options)
+    run = train(mini, out=tmp_path / "run", trainer=trainer, replies_per_step=4, max_steps=2)
     assert run.steps == 2
     assert all(any(key.startswith("rewards/") for key in line) for line in run.metrics)
     manifest = read_object(run.out)
-    assert manifest["trainer"] == trainer
-    assert manifest["trained_on"]["roles"]
+    assert manifest["trainer"] == trainer and manifest["trained_on"]["roles"]
 
 
 @pytest.mark.slow
@@ -55,24 +57,14 @@ def test_a_data_set_of_pairs_is_trained_on_and_held_out(mini: dict[str, Any], tm
 
 @pytest.mark.slow
 def test_a_reward_that_a_canary_beats_is_refused_unless_told_otherwise(mini: dict[str, Any], tmp_path: Path) -> None:
-    options: dict[str, Any] = {"trainer": "grpo", "num_generations": 2, "max_completion_length": 8, "max_steps": 1}
-    options["reward_funcs"] = "rolellm.rewards.length"
-    with pytest.raises(RecipeError, match=r"what rolellm\.rewards\.length reward can be had.*an empty reply in"):
+    # A dozen rows with one reference each: style prefers other replies of the role to RoleGPT's.
+    options = GRPO | {"reward_funcs": [rewards.length, "rolellm.rewards.style"]}
+    with pytest.raises(RecipeError, match=r"what rolellm\.rewards\.length and .* can be had.*another question in 8 of"):
         train(mini, out=tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
-    assert train(mini, out=tmp_path / "run", audit_rewards=False, **options).steps == 1
-
-
-@pytest.mark.slow
-def test_grpo_samples_and_rewards(mini: dict[str, Any], tmp_path: Path) -> None:
-    options: dict[str, Any] = {"trainer": "grpo", "num_generations": 2, "max_completion_length": 8, "max_steps": 1}
-    # A dozen rows with one reference each: style prefers other replies of the role to RoleGPT's.
-    options["audit_rewards"] = False
-    functions = [rewards.rouge, "rolellm.rewards.style"]
-    run = train(mini, out=tmp_path / "run", reward_funcs=functions, **options)
+    run = train(mini, out=tmp_path / "run", audit_rewards=False, **options)
     assert run.steps == 1
-    assert {"rewards/rouge/mean", "rewards/style/mean"} <= run.metrics[0].keys()
-    assert any(key.startswith("reward") for key in run.metrics[0])
+    assert {"reward", "rewards/length/mean", "rewards/style/mean"} <= run.metrics[0].keys()
 
 
 def make_row(row_id: str, raw: str | None = "Cod.") -> Row:
@@ -140,21 +132,11 @@ def test_a_pair_with_text_that_trl_would_read_as_a_special_token_is_left_out(tok
 
 
 def test_rows_that_are_not_there_leave_the_loss_of_routed_experts_finite(tokenizer: Any, tmp_path: Path) -> None:
-    from rolellm.training.examples import Example
-    from rolellm.training.fit import Fit, fit
-    from rolellm.training.recipe import MethodRecipe, TrainingRecipe
-
-    from .models import new_model
-
     examples = [Example(str(number), (5, 6, 7), (8 + number, 2)) for number in range(3)]
     sizes = {"num_local_experts": 2, "num_experts_per_tok": 1, "output_router_logits": True}
-    training = TrainingRecipe(
-        replies_per_step=4, num_train_epochs=1.0, use_cpu=True, max_length=32, shared_prefix=False
-    )
-    job = Fit(training=training, method=MethodRecipe(name="full"), folder=tmp_path, label="test")
-    fitted = fit(new_model("Mixtral", len(tokenizer), **sizes), tokenizer, examples, job)
-    assert len(fitted.losses) == 1
-    assert 0 < fitted.losses[0] < 100
+    job = make_job(tmp_path, replies_per_step=4, num_train_epochs=1.0, shared_prefix=False)
+    (loss,) = fit.fit(new_model("Mixtral", len(tokenizer), **sizes), tokenizer, examples, job).losses
+    assert 0 < loss < 100
 
 
 @pytest.mark.parametrize(
@@ -171,15 +153,13 @@ def test_grpo_without_the_vllm_that_it_needs_loads_no_base(
     mini: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, version: str | None, message: str
 ) -> None:
     # TRL looks for vLLM's own modules when it is imported.
-    from rolellm.training import bases, fit
+    assert fit.trl.GRPOConfig
 
     if version is not None:
         module: Any = ModuleType("vllm")
         module.__version__, module.__spec__ = version, ModuleSpec("vllm", None)
         monkeypatch.setitem(sys.modules, "vllm", module)
-    assert fit.trl.GRPOConfig
     monkeypatch.delattr(bases, "load_model")
-    options: dict[str, Any] = {"trainer": "grpo", "num_generations": 2, "reward_funcs": [rewards.rouge]}
-    options |= {"audit_rewards": False, "use_vllm": True, "vllm_mode": "server"}
+    options = GRPO | {"reward_funcs": [rewards.rouge], "audit_rewards": False, "use_vllm": True, "vllm_mode": "server"}
     with pytest.raises(RecipeError, match=message):
         train(mini, out=tmp_path / "run", vllm_server_base_url="http://127.0.0.1:9", **options)

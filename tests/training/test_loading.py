@@ -1,22 +1,32 @@
 """Bases as a recipe asks for them: held in 4 bits, whole or refused, from a folder or from the Hub."""
 
+import io
 import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from bitsandbytes.functional import dequantize_4bit
+from bitsandbytes.nn import Linear4bit
+from huggingface_hub import constants, hf_hub_download
+from safetensors.torch import load_file, save_file
+from transformers import GenerationConfig
 
 from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError
 from rolellm.models.find import hash_model
-from rolellm.models.load import fetch
+from rolellm.models.load import add_stop_token, fetch
 from rolellm.models.local_model import Decoding, LocalModel
 from rolellm.training.bases import build_base, load_model, load_tokenizer
+from rolellm.training.examples import Example
+from rolellm.training.fit import fit
 from rolellm.training.recipe import Lora, MethodRecipe, Quantization, TrainingRecipe
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import load_rows
-from rolellm.training.train import prepare, train
+from rolellm.training.train import train
 
+from .fits import make_job
 from .models import gradient, new_model, with_adapter
 from .runs import read_lines, read_object
 
@@ -46,78 +56,61 @@ def qlora(**quantization: Any) -> MethodRecipe:
     return MethodRecipe(name="qlora", lora=Lora(r=4), quantization=Quantization(**quantization))
 
 
-def layers_of(model: Any) -> list[Any]:
-    from bitsandbytes.nn import Linear4bit
-
-    return [module for module in model.modules() if isinstance(module, Linear4bit)]
+def layers_of(model: Any) -> dict[str, Any]:
+    return {name: module for name, module in model.named_modules() if isinstance(module, Linear4bit)}
 
 
-# QLoRA
+def copy_weights(model: Any) -> list[Any]:
+    return [layer.weight.data.clone() for layer in layers_of(model).values()]
+
+
+IDS = torch.arange(5, 45).reshape(2, 20)
 
 
 def score(model: Any) -> Any:
-    import torch
-
-    ids = torch.arange(5, 45).reshape(2, 20)
-    return gradient(model, model(input_ids=ids, labels=ids).loss)
+    return gradient(model, model(input_ids=IDS, labels=IDS).loss)
 
 
 def test_gradients_stay_right_after_a_look_without_them(base: Path) -> None:
     """On CPUs with AVX512-BF16, bitsandbytes would repack the weights then, and gradients would come out wrong."""
-    import torch
-
     model = with_adapter(load_model(base, qlora(), CPU))
-    before = score(model)
-    held = [layer.weight.data.clone() for layer in layers_of(model)]
+    before, held = score(model), copy_weights(model)
     with torch.no_grad():
-        model.eval()(input_ids=torch.arange(5, 45).reshape(2, 20))
+        model.eval()(input_ids=IDS)
     assert torch.equal(score(model.train()), before)
-    assert all(torch.equal(one, layer.weight.data) for one, layer in zip(held, layers_of(model), strict=True))
-    assert all(layer.support_avx512bf16_for_cpu is False for layer in layers_of(model))
+    assert all(map(torch.equal, held, copy_weights(model)))
+    assert all(layer.support_avx512bf16_for_cpu is False for layer in layers_of(model).values())
 
 
 def test_gradients_are_those_of_the_weights_that_4_bits_stand_for(base: Path) -> None:
-    import torch
-    from bitsandbytes.functional import dequantize_4bit
-
     small = load_model(base, qlora(bnb_4bit_compute_dtype="float32"), CPU)
     wide = load_model(base, FULL, CPU)
     with torch.no_grad():
-        for name, module in small.named_modules():
-            if module in layers_of(small):
-                wide.get_submodule(name).weight.copy_(dequantize_4bit(module.weight.data, module.weight.quant_state))
+        for name, layer in layers_of(small).items():
+            weight = dequantize_4bit(layer.weight.data, layer.weight.quant_state)
+            wide.get_submodule(name).weight.copy_(weight)
     assert torch.allclose(score(with_adapter(small)), score(with_adapter(wide)), rtol=1e-4, atol=1e-6)
 
 
-def test_tuning_on_4_bits_moves_the_adapter_alone_in_float32(
-    base: Path, tmp_path: Path, write_recipe: WriteRecipe
-) -> None:
+def test_tuning_on_4_bits_moves_the_adapter_alone_in_float32(base: Path, tmp_path: Path) -> None:
     """TRL puts such an adapter in bfloat16, where an update of this size is lost."""
-    import torch
-    from safetensors.torch import load_file
-
-    from rolellm.training.fit import Fit, fit
-
-    recipe = load_recipe(write_recipe(tmp_path, base={"path": str(base)}, training__learning_rate=1e-7))
-    prepared = prepare(recipe, tmp_path)
     model = load_model(base, qlora(), CPU)
-    held = [layer.weight.data.clone() for layer in layers_of(model)]
-    job = Fit(training=recipe.training, method=qlora(), folder=tmp_path / "run", label="test", writes_checkpoints=True)
-    fitted = fit(model, prepared.tokenizer, prepared.examples, job)
-    assert all(torch.equal(one, layer.weight.data) for one, layer in zip(held, layers_of(model), strict=True))
-    trained = [parameter for parameter in fitted.trainer.model.parameters() if parameter.requires_grad]
-    assert {parameter.dtype for parameter in trained} == {torch.float32}
+    held = copy_weights(model)
+    examples = [Example(str(number), (5, 6), (7 + number, 2)) for number in range(4)]
+    job = make_job(tmp_path / "run", qlora(), learning_rate=1e-7, max_steps=3, save_steps=2)
+    fitted = fit(model, load_tokenizer(base), examples, job)
+    assert all(map(torch.equal, held, copy_weights(model)))
     fitted.save(tmp_path / "saved")
-    saved = load_file(tmp_path / "saved" / "adapter_model.safetensors")
-    early = load_file(tmp_path / "run" / "checkpoint-2" / "adapter_model.safetensors")
+    saved, early = (
+        load_file(folder / "adapter_model.safetensors")
+        for folder in (tmp_path / "saved", tmp_path / "run" / "checkpoint-2")
+    )
     assert {tensor.dtype for tensor in saved.values()} == {torch.float32}
     assert any(not torch.equal(saved[name], early[name]) for name in saved)
 
 
 @pytest.mark.parametrize(("method", "dtype"), [("full", "float32"), ("lora", "bfloat16")])
 def test_what_is_trained_is_held_in_full_and_what_is_frozen_as_computed(method: Any, dtype: str, base: Path) -> None:
-    import torch
-
     model = load_model(base, MethodRecipe(name=method), TrainingRecipe(use_cpu=True, bf16=True))
     assert {parameter.dtype for parameter in model.parameters()} == {getattr(torch, dtype)}
 
@@ -126,8 +119,6 @@ def test_what_is_trained_is_held_in_full_and_what_is_frozen_as_computed(method: 
 
 
 def drop_a_tensor(folder: Path) -> None:
-    from safetensors.torch import load_file, save_file
-
     tensors = load_file(folder / "model.safetensors")
     del tensors["model.layers.1.mlp.up_proj.weight"]
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
@@ -136,16 +127,12 @@ def drop_a_tensor(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("spoil", "words"),
     [
-        pytest.param(
-            drop_a_tensor, r"lacks 1 of the model's weights \(model\.layers\.1\.mlp\.up_proj\.", id="a-tensor"
-        ),
+        pytest.param(drop_a_tensor, r"lacks 1 of the model's weights \(model\.layers\.1\.mlp\.up_proj\.", id="tensor"),
         pytest.param(lambda f: (f / "config.json").write_text("{"), "cannot be loaded", id="config-cut-off"),
     ],
 )
 @pytest.mark.parametrize("method", [FULL, qlora()], ids=["full", "qlora"])
-def test_a_base_that_is_not_whole_is_refused(
-    spoil: Callable[[Path], Any], words: str, method: MethodRecipe, copy: Path
-) -> None:
+def test_a_base_that_is_not_whole_is_refused(spoil: Any, words: str, method: MethodRecipe, copy: Path) -> None:
     spoil(copy)
     with pytest.raises(ModelError, match=words):
         load_model(copy, method, CPU)
@@ -173,8 +160,6 @@ class Trap:
 
 
 def test_pickled_code_is_not_run(copy: Path, tmp_path: Path) -> None:
-    import torch
-
     (copy / "model.safetensors").unlink()
     mark = tmp_path / "mark"
     torch.save({"model.norm.weight": Trap(mark)}, copy / "pytorch_model.bin")
@@ -189,8 +174,6 @@ def test_pickled_code_is_not_run(copy: Path, tmp_path: Path) -> None:
 @pytest.fixture
 def on_hub(hub: Any, base: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
     """Puts the base on a local Hub, with changes; returns its name. The client's cache is empty."""
-    from huggingface_hub import constants
-
     monkeypatch.setattr(constants, "ENDPOINT", hub.endpoint)
     template = hub.endpoint + "/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
@@ -210,38 +193,39 @@ def losses(run: Path) -> list[float]:
     return [line["loss"] for line in read_lines(run)]
 
 
-def change_on_hub(hub: Any) -> None:
-    """Put other weights in the place of the base's."""
+def change_on_hub(hub: Any) -> str:
+    """Put other weights in the place of the base's; the commit that had those."""
+    commit = hub.store.read("model", "me/tiny")["branches"]["main"]
     other = {"path": "model.safetensors", "content": b"not these weights any more"}
     lines = [{"key": "header", "value": {"summary": "Other weights"}}, {"key": "file", "value": other}]
     hub.store.commit("model", "me/tiny", "main", lines)
+    return str(commit)
+
+
+LORA = {"name": "lora", "lora": {"r": 4}}
 
 
 def test_a_base_on_the_hub_is_tuned_and_named_as_it_is_there(
     on_hub: Callable[..., str], hub: Any, base: Path, tmp_path: Path, write_recipe: WriteRecipe
 ) -> None:
-    from huggingface_hub import hf_hub_download
-
-    method = {"name": "lora", "lora": {"r": 4}}
-    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub(), "revision": "main"}, method=method))
+    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub(), "revision": "main"}, method=LORA))
     result = train(recipe)
-    commit = hub.store.read("model", "me/tiny")["branches"]["main"]
+    here = train(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=LORA)), out=tmp_path / "here")
+    assert losses(result.out) == losses(here.out)
+    # Another model comes to the Hub and into the cache: the adapter answers on its own.
+    commit = change_on_hub(hub)
     manifest = read_object(result.out)
     named = {key: manifest["base"][key] for key in ("kind", "name", "model", "revision")}
     assert named == {"kind": "hub", "name": "me/tiny", "model": "me/tiny", "revision": commit}
     adapter = read_object(result.out, "adapter_config.json")
     assert (adapter["base_model_name_or_path"], adapter["revision"]) == ("me/tiny", commit)
-    here = train(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), out=tmp_path / "here")
-    assert losses(result.out) == losses(here.out)
-    # Another model comes to the Hub and into the cache: the adapter answers on its own.
-    change_on_hub(hub)
     hf_hub_download("me/tiny", "config.json", force_download=True)
     model = LocalModel(str(result.out), device="cpu")
     assert model.generate_batch([[5, 6]], Decoding(max_new_tokens=1))
     assert model.source.revision == commit
     assert model.hashes["model_hash"] == hash_model("me/tiny", commit) != hash_model("me/tiny")
     (result.out / "manifest.json").unlink()
-    other = load_recipe(write_recipe(tmp_path, base={"model": "me/tiny", "revision": "v2"}, method=method))
+    other = load_recipe(write_recipe(tmp_path, base={"model": "me/tiny", "revision": "v2"}, method=LORA))
     with pytest.raises(SettingsError, match=r'another recipe: base\.revision was "main" and is now "v2";'):
         train(other, resume=True)
 
@@ -250,16 +234,13 @@ def test_a_base_on_the_hub_is_tuned_and_named_as_it_is_there(
 def test_a_base_that_changed_on_the_hub_is_resumed_at_the_commit_that_was_used(
     on_hub: Callable[..., str], hub: Any, tmp_path: Path, write_recipe: WriteRecipe
 ) -> None:
-    method = {"name": "lora", "lora": {"r": 4}}
-    options = {"method": method, "training__save_steps": 1}
-    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub()}, **options))
+    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub()}, method=LORA, training__save_steps=1))
     run = train(recipe).out
     straight = losses(run)
-    commit = hub.store.read("model", "me/tiny")["branches"]["main"]
     for name in ("manifest.json", "adapter_model.safetensors", "metrics.jsonl"):
         (run / name).unlink()
     shutil.rmtree(run / "checkpoint-3")
-    change_on_hub(hub)
+    commit = change_on_hub(hub)
     train(recipe, resume=True)
     assert losses(run) == straight
     assert read_object(run)["base"]["revision"] == commit
@@ -274,15 +255,12 @@ def test_routers_are_not_weighed_in_inference(tokenizer: Any, tmp_path: Path) ->
     tokenizer.save_pretrained(tmp_path)
     local = LocalModel(str(tmp_path), device="cpu")
     with pytest.warns(RoleLLMWarning, match="mixtral"):
-        answers = local.generate_batch([[5], [5, 6, 7]], Decoding(max_new_tokens=2))
-    assert len(answers) == 2
+        assert len(local.generate_batch([[5], [5, 6, 7]], Decoding(max_new_tokens=2))) == 2
 
 
 def test_what_was_fetched_is_there_without_the_hub(
     on_hub: Callable[..., str], hub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from huggingface_hub import constants
-
     folder = fetch(on_hub(), None, weights=True)
     hub.asked.clear()
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
@@ -293,11 +271,6 @@ def test_what_was_fetched_is_there_without_the_hub(
 
 
 def test_an_older_repository_gives_its_pickled_weights(on_hub: Callable[..., str], base: Path) -> None:
-    import io
-
-    import torch
-    from safetensors.torch import load_file
-
     stream = io.BytesIO()
     torch.save(load_file(base / "model.safetensors"), stream)
     changes: dict[str, bytes | None] = {"pytorch_model.bin": stream.getvalue(), "model.safetensors": None}
@@ -324,10 +297,6 @@ def test_what_the_hub_does_not_give_is_a_word_and_the_way_out(
 
 def test_the_end_of_a_reply_ends_generation_in_a_configuration_that_can_be_saved(tmp_path: Path) -> None:
     """With settings of sampling and no `do_sample`, as some bases have them."""
-    from transformers import GenerationConfig
-
-    from rolellm.models.load import add_stop_token
-
     config = GenerationConfig(eos_token_id=[2, 7, 3], temperature=0.9, top_p=0.6)
     add_stop_token(config, 7)
     config.save_pretrained(tmp_path)

@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import trl
 from datasets import Dataset
 
 from rolellm.core.errors import DataError, RecipeError
@@ -43,8 +44,6 @@ def tokenizer_with(template: str) -> Any:
 
 
 def published(name: str) -> str:
-    import trl
-
     return (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text(encoding="utf-8")
 
 
@@ -97,37 +96,31 @@ def test_what_a_template_takes_is_passed_to_it() -> None:
     assert tokenizer.decode(list(grim.prompt_ids)) == "grim" + tokenizer.decode(list(unset.prompt_ids))
 
 
+def chat(*turns: dict[str, Any], **more: Any) -> dict[str, Any]:
+    return {"messages": list(turns), **more}
+
+
+ON = {"enable_thinking": True}
+
+
 @pytest.mark.parametrize(
     ("item", "template", "words"),
     [
-        pytest.param({"messages": [USER | {"name": "Pip"}, REPLY]}, CHATML, "ignores name of user turns", id="name"),
-        pytest.param({"messages": [USER, REPLY | {"mood": "grim"}]}, CHATML, "ignores mood of assistant", id="unknown"),
-        pytest.param({"messages": [USER, REPLY], "tools": TOOLS}, CHATML, "ignores tools; remove", id="tools"),
+        pytest.param(chat(USER | {"name": "Pip"}, REPLY), CHATML, "ignores name of user turns", id="name"),
+        pytest.param(chat(USER, REPLY | {"mood": "grim"}), CHATML, "ignores mood of assistant", id="unknown"),
+        pytest.param(chat(USER, REPLY, tools=TOOLS), CHATML, "ignores tools; remove", id="tools"),
+        pytest.param(chat(USER, REPLY, chat_template_kwargs=ON), QWEN3, "ignores enable_thinking", id="switch-off"),
         pytest.param(
-            {"messages": [USER, REPLY], "chat_template_kwargs": {"enable_thinking": True}},
-            QWEN3,
-            "ignores enable_thinking",
-            id="a switch that is off",
+            chat(USER, REPLY | {"reasoning_content": "Hm."}), published("qwen3"), "write the reply after", id="thoughts"
         ),
         pytest.param(
-            {"messages": [USER, REPLY | {"reasoning_content": "Hm."}]},
-            published("qwen3"),
-            "write the reply after",
-            id="thoughts",
-        ),
-        pytest.param(
-            {"messages": [USER, REPLY | {"tool_calls": CALL}], "tools": TOOLS},
+            chat(USER, REPLY | {"tool_calls": CALL}, tools=TOOLS),
             published("llama3_1"),
             "ignores content of assistant turns that have content, tool_calls",
             id="a text beside a call",
         ),
-        pytest.param(
-            {"messages": [USER, REPLY | {"tool_calls": [QUOTED]}]},
-            published("qwen2_5"),
-            "in quotes",
-            id="arguments as JSON",
-        ),
-        pytest.param({"messages": MESSAGES[1:3]}, CHATML, "ignores tool_calls of assistant turns", id="tool_calls"),
+        pytest.param(chat(USER, REPLY | {"tool_calls": [QUOTED]}), published("qwen2_5"), "in quotes", id="quoted-JSON"),
+        pytest.param(chat(*MESSAGES[1:3]), CHATML, "ignores tool_calls of assistant turns", id="tool_calls"),
     ],
 )
 def test_what_the_template_would_ignore_is_refused(item: dict[str, Any], template: str, words: str) -> None:

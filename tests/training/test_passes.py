@@ -1,20 +1,25 @@
-"""A step is the same however many of its replies go through the model at a time, and memory decides how many."""
+"""A step is the same however its replies go through the model: sharing prefixes or as rows, few or many at a time."""
 
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from rolellm.core.errors import RecipeError
 from rolellm.core.records import Row
 from rolellm.training.examples import Example, encode
-from rolellm.training.recipe import Lora, MethodRecipe, TrainingRecipe
+from rolellm.training.fit import build_trainer
+from rolellm.training.passes import choose_plan
 from rolellm.training.rows import Conversation
+from rolellm.training.schedule import schedule_replies
 
 from .examples import sample_examples
-from .models import distance, new_model
+from .fits import fit_with_gradients, make_job
+from .models import BOUND, FAMILIES, distance, new_model
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Could not find a config file:UserWarning"),
@@ -48,47 +53,20 @@ def reward(completion_ids: list[list[int]], **_: Any) -> list[float]:
     return [float(sum(ids) % 7) for ids in completion_ids]
 
 
-def make_job(folder: Path, **training: Any) -> Any:
-    from rolellm.training.fit import Fit
-
-    options = {"max_steps": 3, "replies_per_step": STEP, "max_length": 512, "use_cpu": True, "warmup_steps": 0}
-    # No clipping, and steps that are as long as their gradients.
-    options |= {"optim": "sgd", "max_grad_norm": 1e9, "learning_rate": 1e-3}
-    method = MethodRecipe(name="lora", lora=Lora(r=4, lora_dropout=0.0))
-    merged = TrainingRecipe(**(options | training))
-    rewards = [reward] if merged.trainer == "grpo" else []
-    return Fit(training=merged, method=method, folder=folder, label="test", writes_checkpoints=True, rewards=rewards)
+def job_of(folder: Path, method: str = "lora", **training: Any) -> Any:
+    """Three steps without clipping, each as long as its gradient."""
+    options = {"max_steps": 3, "replies_per_step": STEP, "warmup_steps": 0}
+    options |= {"optim": "sgd", "max_grad_norm": 1e9, "learning_rate": 1e-3} | training
+    return make_job(folder, method, rewards=[reward] if "num_generations" in training else [], **options)
 
 
-def train(
-    tokenizer: Any, examples: list[Example], job: Any, limit: Callable[[Any], None] | None = None
-) -> tuple[Any, list[float], Any]:
-    """The gradients of all steps, the loss of each, and the trainer."""
-    import torch
-    from torch.optim.optimizer import register_optimizer_step_pre_hook
-
-    from rolellm.training.fit import fit
-
-    gradients = []
-
-    def take(optimizer: Any, _args: Any, _kwargs: Any) -> None:
-        for group in optimizer.param_groups:
-            gradients.extend(weight.grad.flatten().clone() for weight in group["params"])
-
-    model = new_model("Llama", len(tokenizer), initializer_range=0.1)
-    if limit is not None:
-        limit(model)
-    handle = register_optimizer_step_pre_hook(take)
-    try:
-        fitted = fit(model, tokenizer, examples, job)
-    finally:
-        handle.remove()
-    return torch.cat(gradients), list(fitted.losses), fitted.trainer
+def train(tokenizer: Any, examples: list[Example], job: Any, family: str = "Llama") -> tuple[Any, Any]:
+    model = new_model(family, len(tokenizer), initializer_range=0.1)
+    return fit_with_gradients(model, tokenizer, examples, job)
 
 
 def limit_memory(tokens: int, *, kept_only: bool = False) -> Callable[[Any], None]:
     """A device on which a pass over more tokens runs out of memory, or only one that keeps its activations."""
-    import torch
 
     def fail(layer: Any, inputs: tuple[Any, ...]) -> None:
         is_light = kept_only and getattr(layer, "activation_checkpointing", layer.gradient_checkpointing)
@@ -97,6 +75,25 @@ def limit_memory(tokens: int, *, kept_only: bool = False) -> Callable[[Any], Non
 
     # The last layer: what the first ones did is there already.
     return lambda model: model.model.layers[-1].register_forward_pre_hook(fail)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize(("method", "checkpointing"), [("full", False), ("lora", True)])
+def test_a_step_is_the_same_with_shared_prefixes_and_as_rows(
+    family: str, method: str, checkpointing: bool, examples: list[Example], tokenizer: Any, tmp_path: Path
+) -> None:
+    options = {"max_steps": 1, "gradient_checkpointing": checkpointing}
+    # Of four passes of five rows, the last has three and places that are empty.
+    rows_job = job_of(tmp_path, method, **options, shared_prefix=False, replies_per_step=20, replies_per_pass=5)
+    expected, by_rows = train(tokenizer, examples, rows_job, family)
+    shared_job = job_of(tmp_path, method, **options, replies_per_step=18, replies_per_pass=9)
+    gradient, fitted = train(tokenizer, examples, shared_job, family)
+    model = fitted.trainer.model
+    sharing = (model if method == "full" else model.get_base_model()).prefix_sharing
+    assert 0 < 2 * sharing.folded_tokens < sharing.padded_tokens
+    assert fitted.losses == pytest.approx(by_rows.losses, rel=1e-6)
+    assert distance(gradient, expected) < BOUND
 
 
 @pytest.mark.slow
@@ -122,12 +119,12 @@ def test_no_pass_size_changes_a_run(
     tmp_path: Path,
 ) -> None:
     rows = pairs if "trainer" in options else examples
-    whole, losses, _ = train(tokenizer, rows, make_job(tmp_path / "whole", **options, replies_per_pass=STEP + 1))
+    whole, fitted = train(tokenizer, rows, job_of(tmp_path / "whole", **options, replies_per_pass=STEP + 1))
     for size in sizes:
-        job = make_job(tmp_path / str(size), **options, replies_per_pass=size, gradient_checkpointing=checkpointing)
-        gradients, own_losses, _ = train(tokenizer, rows, job)
+        job = job_of(tmp_path / str(size), **options, replies_per_pass=size, gradient_checkpointing=checkpointing)
+        gradients, in_passes = train(tokenizer, rows, job)
         assert distance(gradients, whole) < 1e-6
-        assert own_losses == pytest.approx(losses, rel=1e-6, abs=1e-6)
+        assert in_passes.losses == pytest.approx(fitted.losses, rel=1e-6, abs=1e-6)
 
 
 def test_out_of_memory_halves_the_pass_and_loses_no_reply(
@@ -135,14 +132,14 @@ def test_out_of_memory_halves_the_pass_and_loses_no_reply(
 ) -> None:
     """The count of tokens is that of the rows, or the run would stop."""
     longest = max(example.length for example in examples)
-    expected, losses, _ = train(tokenizer, examples, make_job(tmp_path / "small", replies_per_pass=1))
-    gradients, own_losses, trainer = train(
-        tokenizer, examples, make_job(tmp_path / "large"), limit_memory(longest + longest // 4)
-    )
-    assert trainer.plan.replies_per_pass < STEP
+    expected, small = train(tokenizer, examples, job_of(tmp_path / "small", replies_per_pass=1))
+    model = new_model("Llama", len(tokenizer), initializer_range=0.1)
+    limit_memory(longest + longest // 4)(model)
+    gradients, large = fit_with_gradients(model, tokenizer, examples, job_of(tmp_path / "large"))
+    assert large.trainer.plan.replies_per_pass < STEP
     assert "out of memory with 7 replies a pass, 1 pass a step; going on with 4" in capsys.readouterr().err
     assert distance(gradients, expected) < 1e-6
-    assert own_losses == pytest.approx(losses, rel=1e-6)
+    assert large.losses == pytest.approx(small.losses, rel=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -156,13 +153,7 @@ def test_out_of_memory_halves_the_pass_and_loses_no_reply(
 def test_what_fits_is_found_by_trial_before_the_first_step(
     limit: dict[str, Any], plan: tuple[int, bool] | None, examples: list[Example], tokenizer: Any, tmp_path: Path
 ) -> None:
-    import torch
-
-    from rolellm.training.fit import build_trainer
-    from rolellm.training.passes import choose_plan
-    from rolellm.training.schedule import schedule_replies
-
-    job = make_job(tmp_path)
+    job = job_of(tmp_path)
     model = new_model("Llama", len(tokenizer), initializer_range=0.1)
     limit_memory(**limit)(model)
     trainer = build_trainer(model, tokenizer, examples, schedule_replies(examples, job.training), job)
@@ -173,8 +164,7 @@ def test_what_fits_is_found_by_trial_before_the_first_step(
         return
     trial = choose_plan(trainer)
     assert (trainer.plan.replies_per_pass, trainer.plan.gradient_checkpointing) == plan
-    assert trial.seconds > 0
-    assert 0 < trial.load <= 1
+    assert trial.seconds > 0 and 0 < trial.load <= 1
     # Nothing is left of it.
     assert torch.equal(torch.random.get_rng_state(), before)
     assert all(weight.grad is None for weight in trainer.model.parameters())
@@ -183,13 +173,10 @@ def test_what_fits_is_found_by_trial_before_the_first_step(
 
 @pytest.mark.slow
 def test_a_run_goes_on_in_other_passes(examples: list[Example], tokenizer: Any, tmp_path: Path) -> None:
-    from dataclasses import replace
-
     options = {"save_steps": 1, "save_total_limit": 9}
-    whole, losses, _ = train(tokenizer, examples, make_job(tmp_path, **options, replies_per_pass=STEP))
+    whole, fitted = train(tokenizer, examples, job_of(tmp_path, **options, replies_per_pass=STEP))
     shutil.rmtree(tmp_path / "checkpoint-3")
-    job = replace(make_job(tmp_path, **options, replies_per_pass=2, gradient_checkpointing=True), resume=True)
-    gradients, own_losses, trainer = train(tokenizer, examples, job)
-    assert trainer.state.global_step == 3
+    job = replace(job_of(tmp_path, **options, replies_per_pass=2, gradient_checkpointing=True), resume=True)
+    gradients, resumed = train(tokenizer, examples, job)
     assert distance(gradients, whole[-len(gradients) :]) < 1e-6
-    assert own_losses == pytest.approx(losses, rel=1e-6)
+    assert resumed.losses == pytest.approx(fitted.losses, rel=1e-6)

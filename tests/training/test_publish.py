@@ -20,10 +20,14 @@ from rolellm.core.errors import RoleLLMError, SettingsError
 from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.data.hub import PushOptions, push_folder
+from rolellm.data.rolebench import dataset_fingerprint
 from rolellm.measures import safety
 from rolellm.models.prompts.encode import encode_prompt
 from rolellm.models.prompts.render import make_messages
 from rolellm.models.training_record import TrainedOn, hash_instruction, read_manifest
+from rolellm.scoring.predictions import Predictions
+from rolellm.scoring.score import score_rows
+from rolellm.scoring.settings import ScoreOptions
 from rolellm.training.bases import load_tokenizer
 from rolellm.training.publish import push
 from rolellm.training.recipe_files import load_recipe
@@ -38,7 +42,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning"),
 ]
 
-METHODS = ("full", "lora", "qlora")
 Publish = Callable[..., Path]
 Copy = Callable[[str], Path]
 
@@ -46,11 +49,9 @@ Copy = Callable[[str], Path]
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory, write_recipe: Callable[..., Path]) -> dict[str, Path]:
     """A finished run of each method."""
-    folder = tmp_path_factory.mktemp("runs")
     found = {}
-    for method in METHODS:
-        (folder / method).mkdir()
-        recipe = load_recipe(write_recipe(folder / method, method={"name": method}))
+    for method in ("full", "lora", "qlora"):
+        recipe = load_recipe(write_recipe(tmp_path_factory.mktemp(method), method={"name": method}))
         found[method] = train(recipe).out
     return found
 
@@ -79,11 +80,6 @@ def published(hub: Any, tmp_path: Path) -> Publish:
 @pytest.fixture
 def scores(tmp_path: Path) -> Path:
     """What `rolellm score --json` prints, of a part of the data without role-specific rows."""
-    from rolellm.data.rolebench import dataset_fingerprint
-    from rolellm.scoring.predictions import Predictions
-    from rolellm.scoring.score import score_rows
-    from rolellm.scoring.settings import ScoreOptions
-
     rows = [Row.from_columns(columns) for columns in load_rolebench("sample", "test")]
     rows = [row for row in rows if row.subset == "general"]
     answers = Predictions.pair_texts([row.id for row in rows[:-1]], [row.rolegpt or "–" for row in rows[:-1]])
@@ -97,16 +93,20 @@ def names(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
 
 
+def read_card(folder: Path) -> str:
+    return (folder / "README.md").read_text(encoding="utf-8")
+
+
 @pytest.mark.parametrize(
-    ("method", "options"),
+    ("method", "options", "form"),
     [
-        pytest.param("full", {}, id="full"),
-        pytest.param("qlora", {"merge": True}, id="merged"),
-        pytest.param("lora", {"base_model": "me/base"}, id="adapter"),
+        pytest.param("full", {}, "full", id="full"),
+        pytest.param("qlora", {"merge": True}, "merged", id="merged"),
+        pytest.param("lora", {"base_model": "me/base"}, "adapter", id="adapter"),
     ],
 )
-def test_no_place_of_this_machine_is_published_and_nothing_is_left_in_the_run(
-    method: str, options: dict[str, Any], runs: dict[str, Path], published: Publish, root: Path
+def test_recipe_and_manifest_are_published_without_places_of_this_machine_and_nothing_is_left_in_the_run(
+    method: str, options: dict[str, Any], form: str, runs: dict[str, Path], published: Publish, root: Path
 ) -> None:
     run = runs[method]
     (run / "training_args.bin").write_bytes(b"not to be published")
@@ -115,6 +115,10 @@ def test_no_place_of_this_machine_is_published_and_nothing_is_left_in_the_run(
     assert "training_args.bin" not in names(folder) and names(run) == before
     texts = [file.read_text(encoding="utf-8") for file in folder.iterdir() if file.suffix != ".safetensors"]
     assert not any(str(place) in text for text in texts for place in (run, run.parent, root, Path.home()))
+    manifest = read_object(folder)
+    assert (load_recipe(folder / "recipe.yaml").hash, form) == (manifest["recipe_hash"], manifest["published"]["form"])
+    ours, theirs = (read_manifest(path / "manifest.json") for path in (run, folder))
+    assert ours is not None and ours == theirs and ours.roles
 
 
 _LOAD = """
@@ -156,7 +160,9 @@ def test_what_is_published_loads_with_stock_libraries_and_is_what_was_trained(
     }
     chats = [make_messages(row) for row in (sample_rows[0], sample_rows[5], sample_rows[-1])]
     files = [tmp_path / "job.json", tmp_path / "answers.pt"]
-    write_json(files[0], {"chats": chats, "snippets": {repo: _snippet(folder) for repo, folder in folders.items()}})
+    python = re.compile(r"```python\n(.*?)```", re.DOTALL)
+    snippets = {repo: python.findall(read_card(folder))[0] for repo, folder in folders.items()}
+    write_json(files[0], {"chats": chats, "snippets": snippets})
     lukewarm(files, tmp_path, code=_LOAD, env=hub.env(clean_env))
     answers = torch.load(files[1])
     for repo, run in (("me/full", runs["full"]), ("me/adapter", runs["lora"])):
@@ -167,11 +173,6 @@ def test_what_is_published_loads_with_stock_libraries_and_is_what_was_trained(
             assert torch.equal(expected, logits) and expected.std() > 0.01
 
 
-def _snippet(folder: Path) -> str:
-    (code,) = re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL)
-    return str(code)
-
-
 def _logits(run: Path, prompts: list[list[int]]) -> list[torch.Tensor]:
     """As training left the model: the adapter beside its base, in float32."""
     base = next(run.glob("base-*")) if (run / "adapter_config.json").is_file() else run
@@ -180,15 +181,6 @@ def _logits(run: Path, prompts: list[list[int]]) -> list[torch.Tensor]:
         model = PeftModel.from_pretrained(model, run)
     with torch.no_grad():
         return [model.eval()(torch.tensor([ids])).logits[0] for ids in prompts]
-
-
-def test_the_recipe_and_the_manifest_can_be_read_again(runs: dict[str, Path], published: Publish) -> None:
-    folder = published(runs["lora"], merge=True)
-    manifest = read_object(folder)
-    assert load_recipe(folder / "recipe.yaml").hash == manifest["recipe_hash"]
-    ours, theirs = (read_manifest(path / "manifest.json") for path in (runs["lora"], folder))
-    assert ours is not None and ours == theirs and ours.roles
-    assert manifest["published"]["form"] == "merged"
 
 
 def test_what_a_base_of_ours_was_tuned_on_is_in_the_manifest(
@@ -221,12 +213,11 @@ def test_an_own_system_template_goes_along(
     read = load_recipe(folder / "recipe.yaml")
     assert read.prompt.system_template == folder / "own.txt"
     assert read.hash == recipe.hash
-    card = (folder / "README.md").read_text(encoding="utf-8")
-    assert card.count("Speak as {role} would.\n{description}") == 1
+    assert read_card(folder).count("Speak as {role} would.\n{description}") == 1
     own.write_text("Another: {role}", encoding="utf-8")
     changed = published(run, "me/changed")
     assert "own.txt" not in names(changed)
-    assert "was not at hand" in (changed / "README.md").read_text(encoding="utf-8")
+    assert "was not at hand" in read_card(changed)
 
 
 def test_the_card_says_what_the_run_says(runs: dict[str, Path], published: Publish) -> None:
@@ -250,51 +241,46 @@ def test_the_card_says_what_the_run_says(runs: dict[str, Path], published: Publi
 
 
 def test_the_card_says_what_tuning_did_to_refusals(runs: dict[str, Path], published: Publish, tmp_path: Path) -> None:
-    unmeasured = published(runs["lora"], base_model="me/base") / "README.md"
-    assert "Not measured: whether it still refuses" in unmeasured.read_text(encoding="utf-8")
-    run = tmp_path / "run"
-    shutil.copytree(runs["lora"], run)
+    unmeasured = read_card(published(runs["lora"], base_model="me/base"))
+    assert "Not measured: whether it still refuses" in unmeasured
+    run = Path(shutil.copytree(runs["lora"], tmp_path / "run"))
     how: dict[str, Any] = {"limit": 10, "samples": 1, "max_tokens": 4, "temperature": 2.0}
     checked = safety(str(run), roles=["Queen of Hearts"], out=run / "safety", **how).result
     assert set(checked.deciders.values()) == {"rules"} and checked.unanswered < checked.asked == 80
-    card = (published(run, base_model="me/base") / "README.md").read_text(encoding="utf-8")
+    card = read_card(published(run, base_model="me/base"))
     assert "with 10 harmful prompts and 10 harmless look-alikes" in card
     assert "| in a role | harmful prompts refused | 0.0 | 0.0 | +0.0 |" in card and "| 10 | `rules` |" in card
     with pytest.raises(SettingsError, match="other weights than those of"):
         push(runs["full"], "me/other", license="mit", safety=run / "safety")
 
 
-def test_scores_come_with_their_recipe_and_nothing_is_made_up(
-    runs: dict[str, Path], published: Publish, scores: Path
+def test_scores_come_with_their_recipe_and_those_on_the_release_are_where_the_hub_reads_them(
+    runs: dict[str, Path], published: Publish, scores: Path, tmp_path: Path
 ) -> None:
-    card = ModelCard.load(published(runs["full"], scores=(scores,)) / "README.md")
-    said = json.loads(scores.read_text(encoding="utf-8"))
+    said = read_object(scores.parent, scores.name)
+    other = tmp_path / "release.json"
+    write_json(other, {**said, "config": "role-generalization-eng"})
+    folder = published(runs["full"], scores=(scores, other))
+    card = ModelCard.load(folder / "README.md")
     assert said["metrics"]["SPE"] is None
     cus = said["metrics"]["CUS"]
     low, high = cus["ci95"]
-    row = f"| sample/test (protocol rouge-score) | {cus['mean']:.3f} ([{low:.3f}, {high:.3f}], n = {cus['n']}) | "
-    assert row in card.text
-    assert " | – | – |" in card.text
-    assert "no row measures SPE, avg" in card.text
-    assert said["fingerprint"]["hash"][:12] in card.text
-    assert "1 rows without an answer are left out" in card.text
-    assert "None were measured" not in card.text
-    assert "method.lora" not in card.text and "base_model" not in card.data.to_dict()
-
-
-def test_scores_on_the_release_are_where_the_hub_reads_them(
-    runs: dict[str, Path], published: Publish, scores: Path, tmp_path: Path
-) -> None:
-    said = json.loads(scores.read_text(encoding="utf-8"))
-    other = tmp_path / "release.json"
-    other.write_text(json.dumps({**said, "config": "role-generalization-eng"}), encoding="utf-8")
-    folder = published(runs["full"], scores=(scores, other))
+    for words in (
+        f"| sample/test (protocol rouge-score) | {cus['mean']:.3f} ([{low:.3f}, {high:.3f}], n = {cus['n']}) | ",
+        " | – | – |",
+        "no row measures SPE, avg",
+        said["fingerprint"]["hash"][:12],
+        "1 rows without an answer are left out",
+    ):
+        assert words in card.text, words
+    assert not any(words in card.text for words in ("None were measured", "method.lora"))
+    assert "base_model" not in card.data.to_dict()
     content = yaml.safe_load((folder / ".eval_results" / "rolebench.yaml").read_text(encoding="utf-8"))
     entries = {entry.task_id: entry for entry in parse_eval_result_entries(content)}
     assert set(entries) == {"role-generalization-eng_cus", "role-generalization-eng_raw"}
-    cus = entries["role-generalization-eng_cus"]
-    assert (cus.dataset_id, cus.value) == ("ZenMoore/RoleBench", said["metrics"]["CUS"]["mean"])
-    assert "protocol rouge-score" in cus.notes
+    entry = entries["role-generalization-eng_cus"]
+    assert (entry.dataset_id, entry.value) == ("ZenMoore/RoleBench", cus["mean"])
+    assert "protocol rouge-score" in entry.notes
 
 
 HOSTILE = "x`|y\n\n# Owned\n\n<script>alert(1)</script><!-- [a](javascript:x)\u202e\u200b\n```\n````\n# Again\n~~~\n"
@@ -312,19 +298,18 @@ def hostile(value: Any) -> Any:
 def test_texts_of_scores_and_roles_stay_texts(copy: Copy, published: Publish, scores: Path) -> None:
     run = copy("full")
     manifest = read_object(run)
-    plain = (published(run, "me/plain", scores=(scores,)) / "README.md").read_text(encoding="utf-8")
+    plain = read_card(published(run, "me/plain", scores=(scores,)))
     manifest["trained_on"]["roles"].insert(0, HOSTILE)
     manifest["versions"]["torch"] = HOSTILE
     manifest["base"]["name"] = HOSTILE
     write_json(run / "manifest.json", manifest)
-    said = json.loads(scores.read_text(encoding="utf-8"))
+    said = read_object(scores.parent, scores.name)
     # These two are one of a few words, else the file is refused.
     damaged = hostile(said) | {"protocol": said["protocol"]}
     damaged["fingerprint"]["missing"] = said["fingerprint"]["missing"]
     scores.write_text(json.dumps(damaged), encoding="utf-8")
-    text = (published(run, "me/hostile", scores=(scores,)) / "README.md").read_text(encoding="utf-8")
-    for character in "\u202e\u200b":
-        assert character not in text
+    text = read_card(published(run, "me/hostile", scores=(scores,)))
+    assert not {"\u202e", "\u200b"} & set(text)
 
     def parts(card: str) -> list[tuple[str, str]]:
         body = re.sub(r"<!-- rolellm[^\n]*", "", card.split("\n---\n", 1)[1])
@@ -336,63 +321,47 @@ def test_texts_of_scores_and_roles_stay_texts(copy: Copy, published: Publish, sc
     assert "# Owned" not in text.splitlines()
 
 
-def _append(pattern: str) -> Callable[[Path], object]:
+def append(pattern: str) -> Callable[[Path], object]:
     def change(run: Path) -> None:
         (file,) = run.glob(pattern)
-        with file.open("ab") as stream:
-            stream.write(b" ")
+        file.write_bytes(file.read_bytes() + b" ")
 
     return change
 
 
-def _leave_as_is(run: Path) -> None:
-    """Change nothing."""
-
-
-def _write(name: str, content: str) -> Callable[[Path], object]:
+def write(name: str, content: str) -> Callable[[Path], object]:
     return lambda run: (run / name).write_text(content, encoding="utf-8")
 
 
 MIT, MERGED = {"license": "mit"}, {"license": "mit", "merge": True}
 SCORES = MIT | {"scores": ["scores.json"]}
+NO_MEAN = '{"metrics": {"CUS": {"mean": "high"}}}'
 
 
 @pytest.mark.parametrize(
     ("method", "change", "options", "words"),
     [
-        pytest.param("full", _leave_as_is, {}, "never guessed: give --license", id="no-license"),
-        pytest.param("full", _leave_as_is, {"license": ""}, "not a license as the Hub spells it", id="empty-license"),
-        pytest.param("full", _leave_as_is, MERGED, "nothing to merge", id="merge-a-whole-model"),
-        pytest.param("lora", _leave_as_is, MIT, r"--merge\), or .*--set base_model=", id="local-base"),
-        pytest.param("lora", _leave_as_is, MIT | {"base_model": "./a"}, "not a repository", id="base-is-a-path"),
-        pytest.param("full", _leave_as_is, MIT | {"safety": "."}, "no finished run of", id="no-safety-check"),
-        pytest.param("full", _leave_as_is, SCORES, r"scores\.json", id="no-scores"),
-        pytest.param("full", _write("scores.json", "{"), SCORES, r"scores\.json", id="scores-cut-off"),
-        pytest.param(
-            "full",
-            _write("scores.json", '{"metrics": {"CUS": {"mean": "high"}}}'),
-            SCORES,
-            "holds no scores",
-            id="mean",
-        ),
+        pytest.param("full", None, {}, "never guessed: give --license", id="no-license"),
+        pytest.param("full", None, {"license": ""}, "not a license as the Hub spells it", id="empty-license"),
+        pytest.param("full", None, MERGED, "nothing to merge", id="merge-a-whole-model"),
+        pytest.param("lora", None, MIT, r"--merge\), or .*--set base_model=", id="local-base"),
+        pytest.param("lora", None, MIT | {"base_model": "./a"}, "not a repository", id="base-is-a-path"),
+        pytest.param("full", None, MIT | {"safety": "."}, "no finished run of", id="no-safety-check"),
+        pytest.param("full", None, SCORES, r"scores\.json", id="no-scores"),
+        pytest.param("full", write("scores.json", NO_MEAN), SCORES, "holds no scores", id="mean"),
         pytest.param("full", lambda run: (run / "manifest.json").unlink(), MIT, "no finished run", id="unfinished"),
-        pytest.param("full", _write("manifest.json", "{}"), MIT, "not a manifest of", id="another-manifest"),
-        pytest.param("full", _append("model.safetensors"), MIT, "is not as training left it", id="changed"),
+        pytest.param("full", write("manifest.json", "{}"), MIT, "not a manifest of", id="another-manifest"),
+        pytest.param("full", append("model.safetensors"), MIT, "is not as training left it", id="changed"),
         pytest.param("lora", lambda run: shutil.rmtree(next(run.glob("base-*"))), MERGED, "not there", id="base-gone"),
-        pytest.param("lora", _append("base-*/model.safetensors"), MERGED, "changed since", id="another-base"),
+        pytest.param("lora", append("base-*/model.safetensors"), MERGED, "changed since", id="another-base"),
     ],
 )
 def test_what_cannot_be_published_is_refused_before_the_hub_is_asked(
-    method: str,
-    change: Callable[[Path], object],
-    options: dict[str, Any],
-    words: str,
-    copy: Copy,
-    hub: Any,
-    monkeypatch: pytest.MonkeyPatch,
+    method: str, change: Any, options: dict[str, Any], words: str, copy: Copy, hub: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = copy(method)
-    change(run)
+    if change is not None:
+        change(run)
     monkeypatch.chdir(run)
     with pytest.raises(RoleLLMError, match=words):
         push(run, "me/model", **options, endpoint=hub.endpoint)

@@ -1,6 +1,7 @@
 """Rows to conversations to tokens: the mask, the limits, and which rows are taken."""
 
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,42 +68,33 @@ def test_each_reference_is_an_example_or_only_the_first(tokenizer: Any) -> None:
     assert [chat.replies["completion"] for chat in first] == ["One.", "Three."]
 
 
-def test_a_prompt_that_fills_the_context_is_refused_by_row_even_where_replies_are_cut(tokenizer: Any) -> None:
-    (whole,) = examples([row("short")], tokenizer)
+def test_what_does_not_fit_is_refused_by_row_or_cut_without_its_end_token(tokenizer: Any) -> None:
+    (whole,) = examples([row()], tokenizer)
+    assert examples([row()], tokenizer, max_length=whole.length) == [whole]
+    with pytest.raises(SettingsError, match=r"row r1 has a reply .*truncate_replies: true"):
+        examples([row()], tokenizer, max_length=whole.length - 1)
     read = len(whole.prompt_ids)
-    (cut,) = examples([row("short")], tokenizer, max_length=read + 1, truncate_replies=True)
-    assert cut.reply_ids == whole.reply_ids[:1]
+    for room in (whole.length - 1, read + 1):
+        (cut,) = examples([row()], tokenizer, max_length=room, truncate_replies=True)
+        assert cut.reply_ids == whole.reply_ids[: room - read]
     rows = [row("short"), row("long-1", question="why " * 300), row("long-2", question="why " * 300)]
     with pytest.raises(
         SettingsError, match=rf"2 rows have a prompt .* training.max_length \({read + 1}\).*: long-1, long-2"
     ):
         examples(rows, tokenizer, max_length=read + 1, truncate_replies=True)
-
-
-def test_a_reply_that_does_not_fit_is_refused_or_cut_without_its_end_token_and_a_blank_one_refused(
-    tokenizer: Any,
-) -> None:
-    (whole,) = examples([row()], tokenizer)
-    assert examples([row()], tokenizer, max_length=len(whole.input_ids)) == [whole]
-    limit = len(whole.input_ids) - 1
-    with pytest.raises(SettingsError, match=r"row r1 has a reply .*truncate_replies: true"):
-        examples([row()], tokenizer, max_length=limit)
-    (cut,) = examples([row()], tokenizer, max_length=limit, truncate_replies=True)
-    assert cut.reply_ids == whole.reply_ids[:-1]
-    assert tokenizer.eos_token_id not in cut.reply_ids
     with pytest.raises(SettingsError, match=r"14 rows have a blank reply.*row-9 and 4 more"):
         examples([row(f"row-{number}", references=(" \n",)) for number in range(14)], tokenizer)
 
 
 def test_rows_are_chosen_by_role_language_and_number(sample_rows: list[Row]) -> None:
-    roles = select_rows(sample_rows, DataRecipe(roles=("鲁智深",)), 0)
-    assert {item.role for item in roles} == {"鲁智深"}
+    roles = DataRecipe(roles=("鲁智深",))
+    assert {item.role for item in select_rows(sample_rows, roles, 0)} == {"鲁智深"}
     english = select_rows(sample_rows, DataRecipe(languages=("en",), max_rows=7), 0)
     assert english == [item for item in sample_rows if item.language == "en"][:7]
     with pytest.raises(SettingsError, match=r"Ahab not in the rows; there are .*鲁智深"):
         select_rows(sample_rows, DataRecipe(roles=("Ahab",)), 0)
     with pytest.raises(SettingsError, match="leaves none"):
-        select_rows(sample_rows, DataRecipe(roles=("鲁智深",), languages=("en",)), 0)
+        select_rows(sample_rows, replace(roles, languages=("en",)), 0)
 
 
 def test_a_mix_keeps_its_share_of_each_subset_and_no_row_depends_on_another(sample_rows: list[Row]) -> None:

@@ -1,18 +1,24 @@
 """The loop inside: what a batch trains, that loss is TRL's, what is saved, and how the loop is hooked into."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from transformers import AutoModelForCausalLM
+from trl import SFTTrainer
 
 from rolellm.core.errors import RoleLLMError
 from rolellm.core.records import Row
 from rolellm.training.examples import IGNORED, Example
-from rolellm.training.recipe import MethodRecipe, TrainingRecipe
+from rolellm.training.fit import fit
+from rolellm.training.passes import split_step
 
 from ..versions import needs
 from .examples import sample_examples
+from .fits import make_job
 from .models import new_model
 
 LAYOUTS = pytest.mark.parametrize("shared", [True, False], ids=["shared", "rows"])
@@ -23,23 +29,11 @@ def examples(sample_rows: list[Row], tokenizer: Any) -> list[Example]:
     return sample_examples(sample_rows[:3] + sample_rows[-3:], tokenizer, max_length=512)
 
 
-def job(folder: Path, **training: Any) -> Any:
-    from rolellm.training.fit import Fit
-
-    options = {"max_steps": 2, "replies_per_step": 3, "use_cpu": True, "group_by_length": False}
-    return Fit(
-        training=TrainingRecipe(**(options | training)),
-        method=MethodRecipe(name="full"),
-        folder=folder,
-        label="test",
-        writes_checkpoints=True,
-    )
-
-
-def trainer_of(tokenizer: Any, examples: list[Example] | list[Example], folder: Path, **training: Any) -> Any:
-    from rolellm.training.fit import fit
-
-    return fit(new_model("Llama", len(tokenizer)), tokenizer, examples, job(folder, **training)).trainer
+def trainer_of(tokenizer: Any, examples: list[Example], folder: Path, **training: Any) -> Any:
+    options = {"max_steps": 2, "replies_per_step": 3, "group_by_length": False} | training
+    held_out = options.pop("held_out", ())
+    job = replace(make_job(folder, **options), held_out=held_out)
+    return fit(new_model("Llama", len(tokenizer)), tokenizer, examples, job).trainer
 
 
 @LAYOUTS
@@ -65,8 +59,6 @@ def test_the_gradient_does_not_feel_what_the_prompt_would_have_said(
     shared: bool, tokenizer: Any, examples: list[Example], tmp_path: Path
 ) -> None:
     """The head's gradient is that of the replies' predictions, written out by hand, and of nothing else."""
-    import torch
-
     trainer = trainer_of(tokenizer, examples, tmp_path, shared_prefix=shared)
     model = trainer.model
     model.zero_grad()
@@ -90,23 +82,20 @@ def test_the_gradient_does_not_feel_what_the_prompt_would_have_said(
 def test_the_held_out_loss_is_computed_the_same_with_and_without_shared_prefixes(
     tokenizer: Any, examples: list[Example], tmp_path: Path
 ) -> None:
-    from dataclasses import replace
-
-    from rolellm.training.fit import fit
-
-    def evaluate(shared: bool) -> list[dict[str, float]]:
-        options = {"shared_prefix": shared, "eval_strategy": "epoch", "max_steps": -1, "num_train_epochs": 1.0}
-        # Each reply in a batch with others, and a last batch that is short.
-        wanted = replace(job(tmp_path, **options, learning_rate=1e-12), held_out=examples[:7])
-        history = fit(new_model("Llama", len(tokenizer)), tokenizer, examples, wanted).trainer.state.log_history
-        return [entry for entry in history if "eval_loss" in entry]
-
-    (one,), (other,) = evaluate(True), evaluate(False)
+    # Each reply in a batch with others, and a last batch that is short.
+    options = {"eval_strategy": "epoch", "max_steps": -1, "num_train_epochs": 1.0, "learning_rate": 1e-12}
+    options["held_out"] = examples[:7]
+    losses = []
+    for shared in (True, False):
+        trainer = trainer_of(tokenizer, examples, tmp_path, shared_prefix=shared, **options)
+        losses += [entry for entry in trainer.state.log_history if "eval_loss" in entry]
+    one, other = losses
     for name in ("eval_loss", "eval_mean_token_accuracy", "eval_entropy"):
         assert one[name] == pytest.approx(other[name], rel=1e-5)
 
 
-EXPERTS = pytest.mark.parametrize(
+@needs("trl", "1.16", "weighs the router loss of a step otherwise")
+@pytest.mark.parametrize(
     ("family", "sizes"),
     [
         pytest.param("Qwen3Moe", {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}, id="qwen3"),
@@ -114,25 +103,14 @@ EXPERTS = pytest.mark.parametrize(
         pytest.param("Mixtral", {"num_local_experts": 4, "router_aux_loss_coef": 0.0}, id="mixtral-without-weight"),
     ],
 )
-
-
-@needs("trl", "1.16", "weighs the router loss of a step otherwise")
-@EXPERTS
 def test_a_mixture_of_experts_is_trained_with_its_routers_and_saved_as_it_was_loaded(
     family: str, sizes: dict[str, Any], tokenizer: Any, examples: list[Example], tmp_path: Path
 ) -> None:
     """With ``output_router_logits`` a model weighs its routers in inference, and fails on a padded batch."""
-    import torch
-    from transformers import AutoModelForCausalLM
-
-    from rolellm.training.fit import fit
-    from rolellm.training.passes import split_step
-
     sizes = {"router_aux_loss_coef": 0.5} | sizes
-    four = examples[:4]
-    two_passes = {"replies_per_step": 4, "replies_per_pass": 2, "max_steps": 1}
     model = new_model(family, len(tokenizer), **sizes)
-    fitted = fit(model, tokenizer, four, job(tmp_path, shared_prefix=False, warmup_steps=0, **two_passes))
+    job = make_job(tmp_path, shared_prefix=False, warmup_steps=0, replies_per_step=4, replies_per_pass=2, max_steps=1)
+    fitted = fit(model, tokenizer, examples[:4], job)
 
     untrained = new_model(family, len(tokenizer), **sizes)
     (step,) = fitted.trainer.get_train_dataloader()
@@ -155,15 +133,10 @@ def test_a_mixture_of_experts_is_trained_with_its_routers_and_saved_as_it_was_lo
     assert saved.generate(input_ids=ids, attention_mask=ids.ne(0).long(), max_new_tokens=2).shape == (2, 6)
 
 
-# What transformers and TRL may rename
-
-
 @LAYOUTS
 def test_another_order_of_rows_than_the_schedule_s_ends_the_run(
     shared: bool, tokenizer: Any, examples: list[Example], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from trl import SFTTrainer
-
     def read_backwards(trainer: Any, *_: Any) -> Any:
         return list(reversed(range(len(trainer.train_dataset))))
 

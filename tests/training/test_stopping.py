@@ -6,6 +6,8 @@ import signal
 from pathlib import Path
 
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from rolellm.core.errors import ModelError, StoppedShortError
 from rolellm.core.interrupts import note_stop_requests
@@ -52,9 +54,6 @@ def test_what_is_kept_is_said_from_what_is_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("writer", ["torch", "safetensors", "python"])
 def test_a_full_disk_is_said_whoever_writes(writer: str, tmp_path: Path) -> None:
-    import torch
-    from safetensors.torch import save_file
-
     weights = {"weight": torch.zeros(100_000)}
     write = {
         "torch": lambda: torch.save(weights, tmp_path / "optimizer.pt"),
@@ -76,8 +75,6 @@ def test_a_full_disk_is_said_whoever_writes(writer: str, tmp_path: Path) -> None
 
 
 def test_a_damaged_file_is_no_full_disk_and_other_errors_pass(tmp_path: Path) -> None:
-    import torch
-
     torch.save({"weight": torch.zeros(1000)}, tmp_path / "weights.pt")
     os.truncate(tmp_path / "weights.pt", 2000)
     for wrapped in (False, True):

@@ -1,15 +1,19 @@
 """Training from a recipe: what a run leaves, and what is refused before any work."""
 
-import json
 import shutil
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from peft import PeftModel
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.records import Row
 from rolellm.data.rolebench import dataset_fingerprint
@@ -18,6 +22,7 @@ from rolellm.models.prompts.encode import encode_prompt
 from rolellm.models.prompts.render import make_messages
 from rolellm.models.training_record import hash_instruction
 from rolellm.training.bases import build_base, build_hash, load_model
+from rolellm.training.fit import Fit, fit
 from rolellm.training.recipe import MethodRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import load_rows
@@ -41,13 +46,6 @@ def full_run(full_recipe: Recipe) -> TrainingRun:
     return train(full_recipe)
 
 
-@pytest.fixture(scope="module")
-def lora_run(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> TrainingRun:
-    """The mini recipe with an adapter, and dropout, which must not be left on."""
-    method = {"name": "lora", "lora": {"r": 4, "lora_dropout": 0.3}}
-    return train(load_recipe(write_recipe(tmp_path_factory.mktemp("lora"), method=method)))
-
-
 def loaded(folder: Path) -> Any:
     return load_model(folder, MethodRecipe(name="full"), TrainingRecipe(use_cpu=True))
 
@@ -60,62 +58,48 @@ def test_the_manifest_names_recipe_data_prompt_base_and_versions(
     assert [line["step"] for line in full_run.metrics] == [1, 2, 3]
     assert all(line["loss"] > 0 and line["grad_norm"] > 0 for line in full_run.metrics)
     assert full_run.metrics[0]["loss"] == full_run.first_loss
+    assert (manifest["recipe_hash"], manifest["seed"]) == (full_recipe.hash, 42)
     assert manifest["recipe"]["training"]["max_steps"] == 3
-    assert manifest["recipe_hash"] == full_recipe.hash
-    assert manifest["data"]["fingerprint"] == dataset_fingerprint("sample")
-    assert (manifest["data"]["rows"], manifest["data"]["examples"]) == (12, sum(len(row.references) for row in rows))
-    assert manifest["trained_on"]["roles"] == sorted({row.role for row in rows})
-    assert set(manifest["trained_on"]["instructions"]) == {hash_instruction(row.question) for row in rows}
-    assert manifest["seed"] == 42
+    data, trained_on = manifest["data"], manifest["trained_on"]
+    assert data["fingerprint"] == dataset_fingerprint("sample")
+    assert (data["rows"], data["examples"]) == (12, sum(len(row.references) for row in rows))
+    assert trained_on["roles"] == sorted({row.role for row in rows})
+    assert set(trained_on["instructions"]) == {hash_instruction(row.question) for row in rows}
     assert {"torch", "transformers", "trl", "peft", "rolellm"} <= manifest["versions"].keys()
-    assert manifest["files"]["model.safetensors"] == hash_file(full_run.out / "model.safetensors")
-    assert manifest["base"]["files"]["model.safetensors"] == hash_file(full_run.base / "model.safetensors")
+    for files, folder in ((manifest["files"], full_run.out), (manifest["base"]["files"], full_run.base)):
+        assert files["model.safetensors"] == hash_file(folder / "model.safetensors")
     assert len(manifest["prompt"]["system_templates"]["zh"]) == 64
 
 
 def test_a_run_leaves_a_model_that_loads_with_its_prompt_form_and_its_end(
-    full_run: TrainingRun, sample_rows: list[Row]
+    full_run: TrainingRun, full_recipe: Recipe, sample_rows: list[Row]
 ) -> None:
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     tokenizer = AutoTokenizer.from_pretrained(full_run.out)
     model = AutoModelForCausalLM.from_pretrained(full_run.out)
     turns = make_messages(sample_rows[0])
-    trained = next(item for item in prepare_examples(full_run, sample_rows) if item.row_id == sample_rows[0].id)
+    trained = prepare(full_recipe, full_run.out).examples[0]
     assert encode_prompt(tokenizer, turns) == list(trained.prompt_ids)
     assert tokenizer.apply_chat_template(turns, add_generation_prompt=True)["input_ids"] == list(trained.prompt_ids)
     assert list_stop_tokens(model.generation_config) == [tokenizer.eos_token_id] == [trained.reply_ids[-1]]
 
 
-def prepare_examples(run: TrainingRun, rows: list[Row]) -> Any:
-    recipe = load_recipe(run.out.parent / "recipe.yaml")
-    return prepare(recipe, run.out, rows[:12]).examples
-
-
-def test_an_adapter_on_its_base_gives_the_logits_of_the_run(
-    lora_run: TrainingRun, tmp_path: Path, sample_rows: list[Row]
-) -> None:
-    import torch
-    from peft import PeftModel
-
-    from rolellm.training.fit import Fit, fit
-
-    recipe = load_recipe(lora_run.out.parent / "recipe.yaml")
-    prepared = prepare(recipe, lora_run.out)
+def test_an_adapter_on_its_base_gives_the_logits_of_the_run(tmp_path: Path, write_recipe: WriteRecipe) -> None:
+    # Dropout must not be left on.
+    recipe = load_recipe(write_recipe(tmp_path, method={"name": "lora", "lora": {"r": 4, "lora_dropout": 0.3}}))
+    run = train(recipe)
+    prepared = prepare(recipe, run.out)
     job = Fit(training=recipe.training, method=recipe.method, folder=tmp_path, label="again")
-    trained = fit(loaded(lora_run.base), prepared.tokenizer, prepared.examples, job).trainer.model.eval()
-    stock = PeftModel.from_pretrained(loaded(lora_run.base), lora_run.out).eval()
+    trained = fit(loaded(run.base), prepared.tokenizer, prepared.examples, job).trainer.model.eval()
+    stock = PeftModel.from_pretrained(loaded(run.base), run.out).eval()
     ids = torch.tensor([prepared.examples[0].input_ids])
     with torch.no_grad():
-        expected, found, plain = (model(ids).logits for model in (trained, stock, loaded(lora_run.base)))
+        expected, found, plain = (model(ids).logits for model in (trained, stock, loaded(run.base)))
     assert torch.allclose(found, expected, atol=1e-6)
     assert not torch.allclose(found, plain, atol=1e-6)
-
     # A base in the run's folder is named by its place there.
-    config = read_object(lora_run.out, "adapter_config.json")
-    assert config["base_model_name_or_path"] == lora_run.base.name
-    assert not (lora_run.out / "model.safetensors").exists()
-    assert (lora_run.out / "chat_template.jinja").exists()
+    assert read_object(run.out, "adapter_config.json")["base_model_name_or_path"] == run.base.name
+    assert not (run.out / "model.safetensors").exists()
+    assert (run.out / "chat_template.jinja").exists()
 
 
 def test_a_finished_run_is_replaced_when_asked_and_its_base_is_kept(
@@ -142,25 +126,22 @@ THEIRS = "but no run of this command; choose another folder with --out"
 @pytest.mark.parametrize(
     ("left", "words"),
     [
-        pytest.param(["recipe.json", "checkpoint-5/"], "holds an unfinished run; continue it", id="unfinished"),
-        pytest.param(["manifest.json"], "holds a finished run", id="finished"),
-        pytest.param(["checkpoint-5/"], f"holds checkpoint-5, {THEIRS}", id="another-trainer-s-run"),
+        pytest.param(["recipe.json", "checkpoint-5/x"], "holds an unfinished run; continue it", id="unfinished"),
+        pytest.param(["checkpoint-5/x"], f"holds checkpoint-5, {THEIRS}", id="another-trainer-s-run"),
         pytest.param(["model.safetensors"], f"holds model.safetensors, {THEIRS}", id="a-model"),
         pytest.param(["pytorch_model.bin"], f"holds pytorch_model.bin, {THEIRS}", id="a-pickled-model"),
     ],
 )
 def test_what_is_in_a_folder_is_not_replaced_unasked(left: list[str], words: str, mini: Recipe, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    for name in left:
-        (run / name).mkdir(parents=True) if name.endswith("/") else None
-        run.mkdir(exist_ok=True)
-        if not name.endswith("/"):
-            (run / name).write_text("{}", encoding="utf-8")
+    files = [tmp_path / "run" / name for name in left]
+    for file in files:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}", encoding="utf-8")
     # What no run left is not overwritten even when asked.
     for overwrite in (False, True) if words.endswith(THEIRS) else (False,):
         with pytest.raises(SettingsError, match=words):
             train(mini, overwrite=overwrite)
-    assert {path.name for path in run.iterdir()} == {name.rstrip("/") for name in left}
+    assert {path for path in (tmp_path / "run").rglob("*") if path.is_file()} == set(files)
 
 
 @pytest.mark.parametrize(
@@ -183,58 +164,39 @@ def test_what_cannot_be_done_is_refused_before_any_work(
     assert not (tmp_path / "run").exists()
 
 
-def without_weights(full_run: TrainingRun, folder: Path, **config: Any) -> Path:
-    """The base as the Hub gives it before its weights are fetched, with changes to its configuration."""
-    shutil.copytree(full_run.base, folder, ignore=shutil.ignore_patterns("*.safetensors"))
-    content = json.loads((folder / "config.json").read_text(encoding="utf-8")) | config
-    (folder / "config.json").write_text(json.dumps(content), encoding="utf-8")
-    return folder
-
-
 LAYERS = "down_proj, embed_tokens, gate_proj, k_proj, lm_head, o_proj, q_proj, up_proj, v_proj"
+TYPO = f"target_modules: the base has no layer q_porj; it has {LAYERS}"
+MIXTRAL = {"model_type": "mixtral", "num_local_experts": 2}
 
 
 @pytest.mark.parametrize(
-    ("config", "changes", "words"),
+    ("config", "targets", "words"),
     [
-        pytest.param(
-            {},
-            {"target_modules": ["q_porj"]},
-            f"target_modules: the base has no layer q_porj; it has {LAYERS}",
-            id="typo",
-        ),
-        pytest.param({}, {"target_modules": ["q_proj", "v_porj"]}, "has no layer v_porj;", id="one-typo-of-two"),
-        pytest.param(
-            {"model_type": "mixtral", "num_local_experts": 2},
-            {"target_modules": ["gate"]},
-            "no layer gate;",
-            id="a-router",
-        ),
-        pytest.param({}, {"target_modules": "(q"}, r"method.lora: .*'\(q' cannot be used: missing \)", id="no-pattern"),
-        pytest.param({"model_type": "t5"}, {"target_modules": ["q"]}, "not a causal language model", id="an-encoder"),
+        pytest.param({}, ["q_porj"], TYPO, id="typo"),
+        pytest.param({}, ["q_proj", "v_porj"], "has no layer v_porj;", id="one-typo-of-two"),
+        pytest.param(MIXTRAL, ["gate"], "no layer gate;", id="a-router"),
+        pytest.param({}, "(q", r"method.lora: .*'\(q' cannot be used: missing \)", id="no-pattern"),
+        pytest.param({"model_type": "t5"}, ["q"], "not a causal language model", id="an-encoder"),
+        pytest.param({}, ["self_attn.o_proj", "v_proj"], None, id="layers"),
+        pytest.param({}, ".*_proj", None, id="pattern"),
     ],
 )
 def test_what_the_configuration_tells_is_refused_before_weights_are_read(
     config: dict[str, Any],
-    changes: dict[str, Any],
-    words: str,
+    targets: Any,
+    words: str | None,
     full_run: TrainingRun,
     tmp_path: Path,
     write_recipe: WriteRecipe,
 ) -> None:
-    base = without_weights(full_run, tmp_path / "base", **config)
-    method = {"name": "lora", "lora": {"r": 4} | changes}
-    with pytest.raises((ModelError, SettingsError), match=words):
-        prepare(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), tmp_path)
-
-
-@pytest.mark.parametrize("targets", [["q_proj", "v_proj"], ["self_attn.o_proj"], "all-linear"], ids=str)
-def test_targets_that_are_layers_are_taken(
-    targets: list[str], full_run: TrainingRun, tmp_path: Path, write_recipe: WriteRecipe
-) -> None:
-    base = without_weights(full_run, tmp_path / "base")
-    method = {"name": "lora", "lora": {"target_modules": targets}}
-    assert prepare(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method)), tmp_path).examples
+    base = tmp_path / "base"
+    # As the Hub gives it before its weights are fetched.
+    shutil.copytree(full_run.base, base, ignore=shutil.ignore_patterns("*.safetensors"))
+    write_json(base / "config.json", read_object(base, "config.json") | config)
+    method = {"name": "lora", "lora": {"r": 4, "target_modules": targets}}
+    recipe = load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method))
+    with pytest.raises((ModelError, SettingsError), match=words) if words else nullcontext():
+        assert prepare(recipe, tmp_path).examples
 
 
 def test_a_base_is_built_once_for_its_content(full_run: TrainingRun, full_recipe: Recipe) -> None:

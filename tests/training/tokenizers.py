@@ -2,6 +2,9 @@
 
 from typing import Any
 
+from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
+from transformers import PreTrainedTokenizerFast
+
 from rolellm.models.prompts.render import load_chat_template
 
 CHATML = (
@@ -26,9 +29,6 @@ def make_tokenizer(kind: str, template: str | None = None, **options: Any) -> An
         template: A chat template in the place of the kind's.
         options: For all special tokens, such as ``lstrip``.
     """
-    from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
-
     is_metaspace = kind.startswith("metaspace")
     model = Tokenizer(models.BPE(byte_fallback=is_metaspace, unk_token=None))
     alphabet, extra = pre_tokenizers.ByteLevel.alphabet(), list(SPECIAL)

@@ -228,7 +228,9 @@ class LocalChat:
         for stop in request.sampling.stop:
             if stop in text:
                 text, finish = text.partition(stop)[0], "stop"
-        return _make_raw(self.name, text, finish, completion.prompt_tokens, completion.new_tokens)
+        raw = _make_raw(self.name, text, finish, completion.prompt_tokens, completion.new_tokens)
+        raw["usage"]["cached"] = completion.cached_tokens
+        return raw
 
 
 def _make_raw(model: str, text: str, finish: Finish, prompt: int, completion: int) -> dict[str, Any]:

@@ -105,8 +105,9 @@ def read_plain(raw: Json, endpoint: str) -> Reply:
         finish: Finish = raw["finish"]
         text: str = raw["text"]
         counted: dict[str, Any] = raw["usage"]
+        usage = Usage(counted["prompt"], counted["completion"], counted.get("cached", 0))
         if finish == "stop" and not text.strip():
             finish = "empty"
-        return Reply(text, finish, Usage(counted["prompt"], counted["completion"]), raw["model"], endpoint, raw)
+        return Reply(text, finish, usage, raw["model"], endpoint, raw)
     except (KeyError, TypeError) as error:
         raise UnacceptableError(f"the raw reply is not of the form expected ({error!r:.80})", "malformed") from error

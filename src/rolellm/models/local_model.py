@@ -9,7 +9,7 @@ import threading
 import warnings
 from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import CancelledError
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -131,12 +131,14 @@ class Completion:
         finish: ``stop`` when the model ended the reply itself, ``length`` when it ran out of room.
         prompt_tokens: Tokens of the prompt, without padding.
         new_tokens: Tokens generated, the end token included.
+        cached_tokens: Tokens of the prompt that were kept from an earlier one.
     """
 
     text: str
     finish: Finish
     prompt_tokens: int
     new_tokens: int
+    cached_tokens: int = field(default=0, compare=False)
 
 
 class LocalModel:
@@ -297,8 +299,8 @@ class LocalModel:
         """Answer prompts together; each reply is what the prompt would get alone, up to rounding.
 
         What prompts begin with in common goes through the model once, in the families for which that is exact; the
-        beginning seen last is kept for the next call. More than fits into memory goes in parts; out of memory, they are
-        halved.
+        beginning seen last is kept for the next call, and so are the last prompts that were answered alone. More than
+        fits into memory goes in parts; out of memory, they are halved.
 
         Args:
             prompts: Token ids, one sequence a prompt.
@@ -332,7 +334,10 @@ class LocalModel:
             batch = next(cut_batches(waiting, lengths, shared, heads, max_new_tokens=most, limits=limits))
             part = slice(start, start + len(batch))
             replies += self._try_replies(prompts[part], decoding, keys[part], shared[part])
-        return list(map(self.make_completion, prompts, replies))
+        completions = list(map(self.make_completion, prompts, replies))
+        if len(completions) == 1 and self._shared is not None:
+            completions = [replace(completions[0], cached_tokens=self._shared.reused)]
+        return completions
 
     def _try_replies(
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], shared: Sequence[int]
@@ -350,6 +355,7 @@ class LocalModel:
                 f"out of memory with a single prompt of {len(prompts[0])} tokens; use a smaller model, "
                 "a smaller dtype, or fewer new tokens"
             )
+        self._shared = None
         clear_device_cache()
         most = len(prompts) // 2
         self._limits = replace(self.find_limits(), rows=most)

@@ -24,6 +24,10 @@ _CACHES_SHARE = 0.6
 _SCORES_SHARE = 0.1
 # Copies of the scores in float32 while a token is drawn.
 _SCORES_COPIES = 8
+# Prompts answered alone whose states are kept for those that go on from them, and the bytes of all (our choice): a
+# scene of four characters, its director and its environment.
+_KEPT_PROMPTS = 8
+_KEPT_BYTES = 1 << 30
 # A batch is made smaller when no more than this share of its replies goes on: copying what is left costs a step or two.
 _SHRINK = 0.75
 
@@ -45,6 +49,11 @@ class Beginning:
 
     ids: tuple[int, ...] = ()
     layers: Layers = field(default_factory=dict)
+
+    @property
+    def bytes(self) -> int:
+        """The memory of its keys and values."""
+        return sum(states.nbytes for pair in self.layers.values() for states in pair)
 
 
 def group_prompts(prompts: Sequence[Sequence[int]]) -> list[tuple[int, list[int]]]:
@@ -225,10 +234,10 @@ class _Batch:
         self._settle()
 
     def layers(self) -> Layers:
-        """Keys and values of the first prompt."""
+        """Keys and values of the first prompt, as far as it has gone."""
         layers: Layers = {}
         for layer, (keys, values) in self._layers.items():
-            layers[layer] = (keys[0], values[0])
+            layers[layer] = (keys[0, :, : self._used], values[0, :, : self._used])
         return layers
 
     def store(self, layer: int, key: torch.Tensor, value: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -365,9 +374,14 @@ def _score_keys(
 class SharedGeneration:
     """Replies to prompts that begin alike, by one model; the beginning seen last is kept for the next call.
 
+    So are the last prompts that were answered alone, with their replies: the next turn of a talk reads what is new.
+
     Args:
         model: A causal language model of a family in `rolellm.models.families.EXACT`, adapter included.
         device: Where it is.
+
+    Attributes:
+        reused: Tokens of the last call's prompt that were kept from an earlier one.
     """
 
     def __init__(self, model: Any, device: str) -> None:
@@ -376,6 +390,8 @@ class SharedGeneration:
         self._model = model
         self._device = device
         self._last = Beginning()
+        self._kept: list[Beginning] = []
+        self.reused = 0
 
     @torch.inference_mode()
     def replies(
@@ -401,6 +417,9 @@ class SharedGeneration:
         AttentionInterface.register(_NAME, _attend)
         before = self._model.config._attn_implementation
         self._model.set_attn_implementation(_NAME)
+        if len(prompts) == 1:
+            shared = [self._recall(tuple(prompts[0]))]
+            self.reused = shared[0]
         try:
             return self._replies(prompts, shared, limit, frozenset(stops), choose)
         finally:
@@ -455,7 +474,37 @@ class SharedGeneration:
                 rows = [rows[index] for index in going]
                 chosen = chosen[going]
             logits = batch.forward(self._model, chosen[:, None])
+        if len(prompts) == 1:
+            self._keep((*prompts[0], *replies[0]), of_prompts[0], batch)
         return replies
+
+    def _recall(self, prompt: tuple[int, ...]) -> int:
+        """Take the kept states that a prompt begins with as its beginning, and return how many tokens they are."""
+        common = {index: _count_common(kept.ids, prompt, len(kept.ids)) for index, kept in enumerate(self._kept)}
+        best = max(common, key=common.__getitem__, default=None)
+        if best is None or not common[best]:
+            return 0
+        kept, length = self._kept[best], common[best]
+        layers: Layers = {}
+        for layer, (keys, values) in kept.layers.items():
+            layers[layer] = (keys[:, :length], values[:, :length])
+        self._last = Beginning(kept.ids[:length], layers)
+        if length == len(kept.ids):
+            # What goes on from it takes its place.
+            del self._kept[best]
+        return length
+
+    def _keep(self, ids: tuple[int, ...], beginning: Beginning, batch: _Batch) -> None:
+        """Keep what a prompt answered alone has gone through the model with, the newest last."""
+        layers: Layers = {}
+        for layer, (keys, values) in batch.layers().items():
+            before = beginning.layers.get(layer, (keys[:, :0], values[:, :0]))
+            layers[layer] = (torch.cat([before[0], keys], dim=1), torch.cat([before[1], values], dim=1))
+        length = next(iter(layers.values()))[0].shape[1]
+        self._kept.append(Beginning(ids[:length], layers))
+        sizes = [kept.bytes for kept in self._kept]
+        while len(self._kept) > _KEPT_PROMPTS or sum(sizes) > _KEPT_BYTES:
+            del self._kept[0], sizes[0]
 
     def _read_beginning(self, ids: tuple[int, ...]) -> Beginning:
         if not ids:
