@@ -94,6 +94,9 @@ def reply_of(text: str, finish: Finish = "stop") -> Reply:
 def test_the_accept_function_gives_text_or_the_reason() -> None:
     request = Request((Message("user", "Hello?"),))
     accept = make_reply_acceptor(Profile("Ada", "en"))
+    machine = Profile("Ada", "en", description="You are the ship's computer.", catchphrases=("I'm afraid I can't.",))
+    own = "As an AI, I'm afraid I can't. I see further."
+    assert make_reply_acceptor(machine)(Request(()), reply_of(own)) == own
     thought = reply_of("<think>As an AI language model, hm.</think>\nI keep the light.")
     assert accept(Request(()), thought) == "I keep the light."
     assert accept(request, reply_of("  Hello.\n")) == "Hello."

@@ -36,11 +36,6 @@ def test_english(first: str, second: str, same: bool) -> None:
     assert set(found) <= {7}
 
 
-def test_nothing_makes_nothing() -> None:
-    assert find_repeats([], "en", 0.8) == {}
-    assert find_repeats(["", " ", "?"], "en", 0.8) == {1: (0, 1.0)}
-
-
 WORDS = st.sampled_from(["ada", "bell", "crane", "dusk", "fog", "gull", "who", "what"])
 QUESTIONS = st.lists(st.lists(WORDS, max_size=6).map(" ".join), max_size=12)
 

@@ -13,7 +13,6 @@ from rolellm.making.instruct.candidates import (
     load_examples,
     parse_candidate,
     parse_pairs,
-    parse_rating,
 )
 from rolellm.making.instruct.segments import Segment
 
@@ -29,18 +28,6 @@ REQUEST = Request(())
 
 def read(text: str) -> list[Any]:
     return parse_pairs(REQUEST, Reply(text, "stop", Usage(), "m", "e", {}))
-
-
-@pytest.mark.parametrize(
-    ("value", "level", "reason"),
-    [
-        pytest.param({"level": "low", "reason": " A  guess. "}, "low", "A guess.", id="object"),
-        pytest.param("Medium: the place is not named", "medium", "the place is not named", id="one text"),
-    ],
-)
-def test_ratings(value: Any, level: str | None, reason: str) -> None:
-    found = parse_rating(value)
-    assert (found.level, found.reason) == (level, reason)
 
 
 @pytest.mark.parametrize(
