@@ -15,8 +15,8 @@ OTHERS = [
     ("first", "second", "same"),
     [
         pytest.param(
-            "Ada, what do you think of the new electric lamps on the quay?",
-            "Ada, what do you think about the new electric lamps on the quay?",
+            "Ada, what do you think of the lamps on the quay?",
+            "Ada, what do you think about the lamps on the quay?",
             True,
             id="one small word",
         ),

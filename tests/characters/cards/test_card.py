@@ -42,12 +42,7 @@ def test_a_wrong_type_is_named_by_its_path(field: str, value: Any, says: str) ->
     assert str(caught.value).isprintable()
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "kept"),
-    [
-        pytest.param("tags", "sea", (), id="tags"),
-    ],
-)
+@pytest.mark.parametrize(("field", "value", "kept"), [pytest.param("tags", "sea", (), id="tags")])
 def test_a_wrong_type_that_nothing_depends_on_is_noted(field: str, value: Any, kept: Any) -> None:
     card = parse_card(make_card("v3", **{field: value}))
     assert getattr(card, field) == kept

@@ -11,10 +11,7 @@ from rolellm.core.errors import ScriptError
 
 @pytest.mark.parametrize(
     ("language", "text"),
-    [
-        ("en", 'The so-called "hero" of the day went home.'),
-        ("zh", "他们都称他为“大王”，不敢怠慢。"),
-    ],
+    [("en", 'The so-called "hero" of the day went home.'), ("zh", "他们都称他为“大王”，不敢怠慢。")],
 )
 def test_words_quoted_in_a_sentence_stay_narration(language, text):
     found = read_novel(make_source(text), ReaderHints(language))

@@ -60,9 +60,7 @@ def test_a_role_that_is_called_like_narration(tmp_path: Path, role: str) -> None
     [
         pytest.param('{"role": "Fox"', "not valid JSON", id="cut off"),
         pytest.param(
-            '{"role": "a", "content": "x", "kind": "speech", "scene": 0, "end": "9"}',
-            "at end.*'9'",
-            id="a text",
+            '{"role": "a", "content": "x", "kind": "speech", "scene": 0, "end": "9"}', "at end.*'9'", id="a text"
         ),
     ],
 )

@@ -62,10 +62,7 @@ def test_names_need_not_be_spelled_alike(write_release: Any, asked: str, file: s
 
 @pytest.mark.parametrize(
     "owl",
-    [
-        pytest.param(None, id="no file"),
-        pytest.param([line("Fox", "Awake?")], id="a file in which it says nothing"),
-    ],
+    [pytest.param(None, id="no file"), pytest.param([line("Fox", "Awake?")], id="a file in which it says nothing")],
 )
 @pytest.mark.parametrize("roles", [pytest.param(None, id="all"), pytest.param(["Fox", "Owl"], id="by name")])
 def test_roles_without_dialogue_are_named(write_release: Any, owl: Any, roles: list[str] | None) -> None:

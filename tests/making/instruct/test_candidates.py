@@ -8,12 +8,7 @@ from hypothesis import strategies as st
 
 from rolellm.llm.json_reply import make_strict
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage
-from rolellm.making.instruct.candidates import (
-    build_pairs_schema,
-    load_examples,
-    parse_candidate,
-    parse_pairs,
-)
+from rolellm.making.instruct.candidates import build_pairs_schema, load_examples, parse_candidate, parse_pairs
 from rolellm.making.instruct.segments import Segment
 
 ORIGIN = Segment("script/0003", "script", "Ada: No.", 3), {"visit": 2, "place": 4}

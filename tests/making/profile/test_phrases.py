@@ -43,9 +43,7 @@ SHIVERED = {"Shiver my old timbers!": (3, 0), "My old timbers": (8, 0)}
         pytest.param([*TIMBERS, *APART], SHIVERED, id="unless they live apart"),
         pytest.param(COLD, {}, id="function words are no phrase"),
         pytest.param(KEMP, {"Up we go!": (2, 0)}, id="names of speakers are no phrases"),
-        pytest.param(
-            PLUMS, {"Sweet plums!": (3, 0), "Sour grapes!": (2, 0)}, id="who speaks alone is ranked by counts"
-        ),
+        pytest.param(PLUMS, {"Sweet plums!": (3, 0), "Sour grapes!": (2, 0)}, id="alone, ranked by counts"),
     ],
 )
 def test_phrases(lines: list[tuple[str, str]], expected: dict[str, tuple[int, int]]) -> None:
