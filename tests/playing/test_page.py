@@ -75,9 +75,9 @@ class Seen:
         self.box = view[page._box].value
 
 
-def say(page: Any, name: str, message: str | None) -> Seen:
-    """Say something, or ask for another reply."""
-    *_, view = page.retry(name) if message is None else page.say(name, message)
+def say(page: Any, name: str, message: str) -> Seen:
+    """Say something."""
+    *_, view = page.say(name, message)
     return Seen(page, view)
 
 
