@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from rapidfuzz import fuzz
-from transformers import TrainerCallback
 
 from rolellm.characters.refusals import LANGUAGES, is_refusal, list_own_prompts, list_training_prompts
 from rolellm.checks.safety import count_trained
@@ -30,7 +29,7 @@ from rolellm.training.rows import Conversation, Replies
 from rolellm.training.safety import FOLDER, AnswerInRole, make_prompts
 from rolellm.training.train import train
 
-from .runs import read_object
+from .runs import Interrupt, read_object
 
 REFUSAL, HELP = "I can't help with that, sailor.", "Aye, that I can tell ye."
 MACHINE = "As an AI language model, I can't help with that."
@@ -157,13 +156,8 @@ def test_a_run_learns_what_its_base_said(write_recipe: Callable[..., Path], tmp_
     tuned, own = (LLM.resolve(str(folder)).models[0] for folder in (run.out, base))
     assert count_trained(tuned, [*prompts, *asked]) == 2 and count_trained(own, prompts) == 0
     # Asked once: a run that was stopped goes on from the journal, to the same end.
+    options: dict[str, Any] = {"train_dataset": tuning, "eval_dataset": tuning, "out": tmp_path / "stopped"}
     with pytest.raises(StoppedShortError):
-        train(mixing, train_dataset=tuning, eval_dataset=tuning, out=tmp_path / "stopped", callbacks=[_Interrupt()])
-    resumed = train(mixing, train_dataset=tuning, eval_dataset=tuning, out=tmp_path / "stopped", resume=True)
+        train(mixing, callbacks=[Interrupt(3)], **options)
+    resumed = train(mixing, resume=True, **options)
     assert Run.open(resumed.out / FOLDER).manifest["spent"]["calls"] == 0 and resumed.last_loss == run.last_loss
-
-
-class _Interrupt(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step == 3:
-            raise KeyboardInterrupt
