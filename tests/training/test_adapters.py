@@ -16,7 +16,7 @@ from rolellm.models.training_record import read_manifest
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import TrainingRun, train
 
-from .runs import Interrupt, read_object
+from .runs import Interrupt, make_recipe, read_object
 
 pytestmark = pytest.mark.slow
 QUESTIONS = ["Name a fish.", "Where is the whale?", "Who are you?", "What do you drink?"]
@@ -30,10 +30,10 @@ GRPO: dict[str, Any] = DPO | {"num_generations": 2, "max_completion_length": 8}
 
 
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory, write_recipe: Any) -> TrainingRun:
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
     """A tuned adapter, on a base within its run's folder."""
     folder = tmp_path_factory.mktemp("tuned")
-    recipe = write_recipe(
+    recipe = make_recipe(
         folder, method={"name": "lora", "lora": {"r": 4, "lora_dropout": 0.0}}, training__learning_rate=1e-2
     )
     return train(recipe, out=folder / "run")
@@ -123,8 +123,8 @@ def test_grpo_samples_for_each_prompt_once_an_epoch_and_logs_kl_to_the_adapter(
     assert {"kl", "entropy", "reward", "completions/mean_length"} <= run.metrics[-1].keys()
 
 
-def test_qlora_goes_on_with_weights_that_are_not_rounded(tmp_path: Path, write_recipe: Any) -> None:
-    recipe = write_recipe(tmp_path, method={"name": "qlora", "lora": {"r": 4}}, training__max_steps=2)
+def test_qlora_goes_on_with_weights_that_are_not_rounded(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, method={"name": "qlora", "lora": {"r": 4}}, training__max_steps=2)
     tuned = train(recipe, out=tmp_path / "tuned")
     options = DPO | {"max_steps": 1, "learning_rate": 1e-12}
     run = train("rocit-dpo", base=tuned.out, train_dataset=PAIRS, out=tmp_path / "run", **options)

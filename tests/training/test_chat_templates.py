@@ -1,7 +1,6 @@
 """Templates that think, have channels or no system role: what is trained is what inference asks for, or refused."""
 
 import shutil
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,11 +15,10 @@ from rolellm.llm.tokens import TokenCounter
 from rolellm.models.local_model import LocalModel
 from rolellm.models.prompts.encode import check_settled, encode_prompt, encode_replies, find_end_token, settle_template
 from rolellm.training.bases import load_tokenizer
-from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import prepare, train
 
 from ..versions import KEEPS_TEXT
-from .runs import read_object
+from .runs import make_recipe, read_object
 from .tokenizers import CHATML, make_tokenizer, read_template
 
 pytestmark = pytest.mark.filterwarnings("ignore::rolellm.core.errors.RoleLLMWarning")
@@ -179,12 +177,10 @@ def test_templates_of_published_models_are_settled_or_refused(name: str) -> None
     assert whole[len(prompt.rstrip()) :].lstrip().startswith("ANSWER")
 
 
-def test_a_run_records_the_switch_and_is_asked_as_it_was_trained(
-    base: Path, tmp_path: Path, write_recipe: Callable[..., Path]
-) -> None:
+def test_a_run_records_the_switch_and_is_asked_as_it_was_trained(base: Path, tmp_path: Path) -> None:
     base = shutil.copytree(base, tmp_path / "base")
     (base / "chat_template.jinja").write_text(QWEN3, encoding="utf-8")
-    tuned = load_recipe(write_recipe(tmp_path, base={"path": str(base)}, prompt={"form": "model"}))
+    tuned = make_recipe(tmp_path, base={"path": str(base)}, prompt={"form": "model"})
     prepared = prepare(tuned, tmp_path / "run")
     shown = prepared.tokenizer.decode(list(prepared.examples[0].prompt_ids))
     assert shown.endswith("assistant\n<think>\n\n</think>\n\n")

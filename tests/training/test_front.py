@@ -16,8 +16,7 @@ from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import read_own_rows, select_base_rows
 from rolellm.training.train import train
 
-from .conftest import MINI
-from .runs import read_object
+from .runs import MINI, read_object
 
 CHAT = [{"role": "user", "content": f"What is {number}?"} for number in range(24)]
 FORMS = {
