@@ -71,7 +71,7 @@ class Seen:
     def __init__(self, page: Any, view: dict[Any, Any]) -> None:
         self.texts = [item["content"] for item in view[page._chatbot]]
         self.name = view[page._talks].value
-        self.talks = [label.partition(" ")[2] for label, _ in view[page._talks].choices]
+        self.talks = [label.partition(" (")[0] for label, _ in view[page._talks].choices]
         self.box = view[page._box].value
 
 
@@ -113,7 +113,7 @@ def test_talks_are_listed_edited_swiped_and_branched(make_page: Any) -> None:
     assert Seen(page, page.edit(first, Event(3, "So."))).texts == ["Who?", "A fox.", "How?", "So."]
     assert Seen(page, page.swipe(first, 0)).texts[3] == "fox 4"
     branch = Seen(page, page.branch(first, 1))
-    assert (branch.texts, branch.talks) == (["Who?", "A fox."], ["Who?", "Who?"])
+    assert (branch.texts, branch.talks[1:]) == (["Who?", "A fox."], ["Who?", "Who?"])
     # A message is typed again without its reply.
     again = Seen(page, page.branch(first, 2))
     assert (again.texts, again.box) == (["Who?", "A fox."], "How?")

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from threading import Lock
@@ -106,10 +107,11 @@ class TalkPage:
                     "its model."
                 )
             with gr.Row():
-                self._talks = gr.Dropdown(show_label=False, container=False, allow_custom_value=True, scale=4)
-                begin = gr.Button("New", size="sm", min_width=70)
-                self._branch = gr.Button("Branch", size="sm", min_width=70)
-                self._file = gr.DownloadButton("Download", size="sm", min_width=90)
+                self._talks = gr.Dropdown(
+                    show_label=False, container=False, allow_custom_value=True, scale=4, min_width=240
+                )
+                self._branch = gr.Button("Branch", size="sm", min_width=80)
+                self._file = gr.DownloadButton("Download", size="sm", min_width=80)
             self._summary = gr.Textbox(label=f"What {role} remembers of earlier turns", visible=False)
             self._chatbot = gr.Chatbot(
                 label=role,
@@ -122,15 +124,14 @@ class TalkPage:
                 # A thumb up is a vote.
                 feedback_options=("Like",) if is_blind else (),
             )
-            self._swipes = gr.Radio(show_label=False, container=False, visible=False)
+            self._swipes = gr.Radio(type="index", show_label=False, container=False, visible=False)
             self._box = gr.Textbox(
                 show_label=False, container=False, placeholder="Say something", submit_btn=True, autofocus=True
             )
             self._turn = gr.State()
-            views = [self._talks, self._branch, self._file, self._summary, self._chatbot, self._swipes, self._box]
-            views.append(self._turn)
-            replying: Any = {"outputs": views, "concurrency_id": "reply", "show_progress": "hidden"}
-            plain: Any = {"outputs": views, "show_progress": "hidden"}
+            views = [self._talks, self._branch, self._file, self._summary, self._chatbot, self._swipes, self._turn]
+            plain: Any = {"outputs": [*views, self._box], "show_progress": "hidden"}
+            replying = {**plain, "concurrency_id": "reply"}
             replies = [
                 self._box.submit(self.say, [self._talks, self._box], **replying),
                 self._chatbot.retry(self.retry, self._talks, **replying),
@@ -138,7 +139,6 @@ class TalkPage:
             self._box.stop(None, cancels=replies).then(self.show_talk, self._talks, **plain)
             page.load(lambda: self.show_talk(_get_name(self._last)), None, **plain)
             self._talks.input(self.show_talk, self._talks, **plain)
-            begin.click(lambda: self.show_talk(""), None, **plain)
             self._chatbot.select(self.choose_turn, None, **plain)
             self._branch.click(self.branch, [self._talks, self._turn], **plain)
             self._chatbot.edit(self.edit, self._talks, **plain)
@@ -162,17 +162,16 @@ class TalkPage:
         if shown is not None:
             turns = [*turns[:-1], *map(assistant, shown.replies)]
         files = list_talks(self.folder)
-        choices = [(f"{file.stem[:13]} {describe_talk(file)}", file.name) for file in files]
+        choices = [(f"{describe_talk(file)} ({file.stem[:13]})", file.name) for file in files]
         is_kept = path in files
-        if not is_kept:
-            choices.insert(0, ("New talk", name))
-        labels = [(f"{number} of {len(swipes)}", number - 1) for number in range(1, len(swipes) + 1)]
+        choices.insert(0, ("New talk", "" if is_kept else name))
+        labels = [f"Reply {number}" for number in range(1, len(swipes) + 1)]
         return {
             self._talks: gr.Dropdown(choices, value=name),
-            self._chatbot: _draw(turns),
+            self._chatbot: [asdict(turn) for turn in turns],
             self._file: gr.DownloadButton(value=str(path) if is_kept else None, interactive=is_kept),
             self._summary: gr.Textbox(chat.talk.summary, visible=bool(chat.talk.summary)),
-            self._swipes: gr.Radio(labels, value=swipes.index(last["mes"]), visible=len(swipes) > 1),
+            self._swipes: gr.Radio(labels, value=labels[swipes.index(last["mes"])], visible=len(swipes) > 1),
             self._branch: "Branch",
             self._turn: None,
             self._box: gr.Textbox(submit_btn=True, stop_btn=False, **box),
@@ -226,7 +225,7 @@ class TalkPage:
                     replies[-1] += piece
                     if time.monotonic() > due:
                         due = time.monotonic() + _PAUSE
-                        shown = _draw([*turns, *map(assistant, replies)])
+                        shown = [asdict(turn) for turn in (*turns, *map(assistant, replies))]
                         yield {self._chatbot: shown, self._box: gr.Textbox("", submit_btn=False, stop_btn=True)}
         except RoleLLMError as error:
             # The reason may name the model.
@@ -241,10 +240,9 @@ class TalkPage:
     def edit(self, name: str, event: gr.EditData) -> _View:
         """Change any turn."""
         chat = self._open(name)
-        text = "".join(part["text"] for part in event.value) if isinstance(event.value, list) else event.value
         # The second of two replies is a text of the last turn, too.
         index = min(_get_index(event), len(chat.turns) - 1)
-        chat.talk.change(index, text)
+        chat.talk.change(index, event.value)
         return self._keep(chat)
 
     def swipe(self, name: str, swipe: int) -> _View:
@@ -302,10 +300,6 @@ class TalkPage:
 
 def _get_name(chat: Chat) -> str:
     return chat.talk.path.name if chat.talk.path else ""
-
-
-def _draw(turns: Sequence[Message]) -> list[dict[str, str]]:
-    return [{"role": turn.role, "content": turn.content} for turn in turns]
 
 
 def _get_index(event: Any) -> int:
