@@ -100,6 +100,8 @@ class TalkPage:
         """Build the page."""
         role = self._player.role
         is_blind = len(self._players) > 1
+        # What is downloaded is not copied to Gradio's cache, which stays behind.
+        gr.set_static_paths(self.folder)
         with gr.Blocks(title=role, analytics_enabled=False, fill_height=True) as page:
             if is_blind:
                 gr.Markdown(
@@ -180,8 +182,9 @@ class TalkPage:
     def _get_shown(self, chat: Chat) -> _ShownReplies | None:
         """Get the replies of the last turn that may be voted on."""
         shown = self._shown.get(_get_name(chat))
-        swipes = list_swipes(chat.talk.turns[-1]) if chat.turns else []
-        return shown if shown is not None and tuple(swipes[-2:]) == shown.replies else None
+        if shown is None or chat.turns[-1].content not in shown.replies:
+            return None
+        return shown if {*shown.replies} <= {*list_swipes(chat.talk.turns[-1])} else None
 
     def show_talk(self, name: str) -> _View:
         """Show a talk as it is, or a new one."""
