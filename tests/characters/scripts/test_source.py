@@ -38,6 +38,7 @@ def test_encodings_are_found_out(tmp_path: Path, text: str, codec: str, told: st
     ("data", "encoding", "words"),
     [
         pytest.param("悟空".encode("gb18030"), "utf-8", ["'utf-8'", "position 0", "encoding="], id="wrong"),
+        pytest.param(b"Ada\0: Hm.", None, ["zero bytes"], id="zeros"),
         pytest.param(b"%PDF-1.7 ...", None, ["a PDF", "plain text"], id="pdf"),
         pytest.param(bytes(range(256)) * 40, None, ["could not be detected", "name its encoding"], id="binary"),
         pytest.param(("悟空" * 50).encode()[:-1] + b"\n", None, ["damaged bytes", "position 297"], id="cut"),
