@@ -495,9 +495,9 @@ class Chat:
             self.talk = Talk.begin(part, file, settings.greeting)
         talk = self.talk
         if part.user:
-            talk.name_user(part)
-        elif (talk.user, talk.persona) != (part.user_name, ""):
-            part = part.with_user(talk.user, talk.persona)
+            talk.header |= {"user_name": part.user, "persona": part.persona}
+        elif talk.user != (part.user_name, ""):
+            part = part.with_user(*talk.user)
         self.player = player.with_role(part)
         self.prompt: TalkPrompt | None = None
         self._memory = settings.memory
