@@ -12,6 +12,7 @@ from typing import Any
 from rolellm.characters.cards.card import Card, load_card
 from rolellm.characters.cards.convert import (
     CardNames,
+    CardReading,
     choose_user_name,
     clean_name,
     clean_text,
@@ -77,21 +78,18 @@ class Part:
         user = clean_name(name)
         if not user or fold(user) in map(fold, self.sheet.names):
             raise SettingsError(f"you cannot talk to {self.sheet.role} as {name!r}; choose another name (--me)")
-        role = self.sheet.role
-        persona = fill(clean_text(persona), CardNames(role, role, user))
-        part = self
-        if self.card is not None:
-            sheet = self.sheet
-            given_role = _choose_role(sheet, self.card)
-            before = read_as_character(self.card, role=given_role, language=sheet.language, user=self.user_name)
-            after = read_as_character(self.card, role=given_role, language=sheet.language, user=user)
-            # What was written since the card was imported stays.
-            if sheet.description == before.character.description:
-                sheet = replace(sheet, description=after.character.description)
-            if sheet.lore == before.character.lore:
-                sheet = replace(sheet, lore=after.character.lore)
-            part = _read_card_part(sheet, self.card, user)
-        return replace(part, user=user, persona=persona)
+        sheet = self.sheet
+        persona = fill(clean_text(persona), CardNames(sheet.role, sheet.role, user))
+        if self.card is None:
+            return replace(self, user=user, persona=persona)
+        before = _read_card(sheet, self.card, self.user_name).character
+        after = _read_card(sheet, self.card, user).character
+        # What was written since the card was imported stays.
+        if sheet.description == before.description:
+            sheet = replace(sheet, description=after.description)
+        if sheet.lore == before.lore:
+            sheet = replace(sheet, lore=after.lore)
+        return replace(_read_card_part(sheet, self.card, user), persona=persona)
 
     def system_turn(self, template: Template, text: str | None = None, more: str = "") -> str:
         """The system turn of a talk: our instruction, or the card's in its place, then what else is told.
@@ -195,10 +193,14 @@ def _with_card(sheet: Profile, folder: Path | None) -> Part:
     return _read_card_part(sheet, load_card(folder / CARD))
 
 
-def _read_card_part(sheet: Profile, card: Card, user: str | None = None) -> Part:
+def _read_card(sheet: Profile, card: Card, user: str) -> CardReading:
+    role = None if clean_name(card.name) == sheet.role else sheet.role
+    return read_as_character(card, role=role, language=sheet.language, user=user)
+
+
+def _read_card_part(sheet: Profile, card: Card, user: str = "") -> Part:
     """Read how a card says to play it."""
-    role = _choose_role(sheet, card)
-    reading = read_as_character(card, role=role, language=sheet.language, user=user)
+    reading = _read_card(sheet, card, user)
 
     def read_field(text: str) -> str:
         return fill(clean_text(text), reading.names).strip()
@@ -219,13 +221,10 @@ def _read_card_part(sheet: Profile, card: Card, user: str | None = None) -> Part
     depth = book.get("scan_depth") if isinstance(book, dict) else None
     if not isinstance(depth, int) or not 0 < depth <= 1000:
         depth = _SCANNED
-    extensions = card.data.get("extensions")
-    note = extensions.get("depth_prompt") if isinstance(extensions, dict) else None
-    depth_prompt, prompt_depth = "", _DEPTH
-    if isinstance(note, dict) and isinstance(note.get("prompt"), str):
-        depth_prompt = read_field(note["prompt"])
-        if isinstance(note.get("depth"), int):
-            prompt_depth = max(0, note["depth"])
+    note = card.extensions.get("depth_prompt")
+    if not isinstance(note, dict) or not isinstance(note.get("prompt"), str):
+        note = {"prompt": ""}
+    note_depth = note.get("depth")
     greetings = map(read_field, (card.first_mes, *card.alternate_greetings))
     return Part(
         sheet,
@@ -235,12 +234,8 @@ def _read_card_part(sheet: Profile, card: Card, user: str | None = None) -> Part
         # The library adds nothing there itself.
         after=read_field(card.post_history_instructions).replace("{{original}}", "").strip(),
         scanned=depth,
-        depth_prompt=depth_prompt,
-        depth=prompt_depth,
+        depth_prompt=read_field(note["prompt"]),
+        depth=note_depth if isinstance(note_depth, int) else _DEPTH,
+        user=user,
         card=card,
     )
-
-
-def _choose_role(sheet: Profile, card: Card) -> str | None:
-    """The name to read a card under, where it is not the card's own."""
-    return None if clean_name(card.name) == sheet.role else sheet.role

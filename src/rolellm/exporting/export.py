@@ -33,6 +33,8 @@ from rolellm.training.run_folder import ADAPTER, FULL
 Form = Literal["merged", "gguf", "ollama", "vllm"]
 _MODELFILE: Final = "Modelfile"
 _TEMPLATE: Final = "chat_template.jinja"
+#: Tokens of prompt and reply that Ollama gives memory to, at most; its own default is 4,096.
+_CONTEXT: Final = 8192
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -263,7 +265,7 @@ def _write_modelfile(source: _Source, staged: Path) -> None:
         system=source.system,
         stops=[str(tokenizer.convert_ids_to_tokens(stop)) for stop in source.model.stops],
         temperature=Sampling().temperature,
-        context=source.model.context,
+        context=min(source.model.context or _CONTEXT, _CONTEXT),
         adapter=adapter,
     )
     (staged / _MODELFILE).write_text(text, encoding="utf-8")

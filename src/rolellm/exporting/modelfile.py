@@ -119,7 +119,7 @@ def write_modelfile(
     system: str,
     stops: Sequence[str],
     temperature: float,
-    context: int | None,
+    context: int,
     adapter: str = "",
 ) -> str:
     """Write a Modelfile.
@@ -142,7 +142,6 @@ def write_modelfile(
     lines.append(f'SYSTEM """{plain}"""')
     parameters: list[tuple[str, Any]] = [("stop", json.dumps(stop, ensure_ascii=False)) for stop in stops]
     parameters.append(("temperature", temperature))
-    if context:
-        parameters.append(("num_ctx", context))
+    parameters.append(("num_ctx", context))
     lines += [f"PARAMETER {name} {value}" for name, value in parameters]
     return "\n".join(lines) + "\n"

@@ -545,10 +545,6 @@ class Chat:
         """
         return self._say(text, len(self.turns), 0, stream)
 
-    @overload
-    def retry(self, text: str | None = None, *, stream: Literal[False] = False) -> str: ...
-    @overload
-    def retry(self, text: str | None = None, *, stream: Literal[True]) -> Iterator[str]: ...
     def retry(self, text: str | None = None, *, stream: bool = False) -> str | Iterator[str]:
         """Get another reply to the last message, which becomes a swipe, or say something else instead.
 
@@ -567,20 +563,15 @@ class Chat:
         return self._say(self.message if text is None else text, start, self._repeat + 1, stream)
 
     def save(self, path: str | Path) -> Path:
-        """Write the talk to another file, in which it is kept from then on; the one before stays as it is.
-
-        Args:
-            path: A new file, or the one that it is kept in.
+        """Write the talk to a new file, in which it is kept from then on; the one before stays as it is.
 
         Raises:
-            SettingsError: When another file is there, or it cannot be written.
+            SettingsError: When the file is there, or cannot be written.
         """
         target = Path(path)
-        talk = self.talk
-        if target != talk.path:
-            if target.exists():
-                raise SettingsError(f"{target} exists already; choose another name")
-            talk = talk.branch(len(self.turns), target)
+        if target.exists():
+            raise SettingsError(f"{target} exists already; choose another name")
+        talk = self.talk.branch(len(self.turns), target)
         fault = talk.write()
         if fault:
             raise SettingsError(fault)

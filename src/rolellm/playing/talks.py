@@ -27,9 +27,9 @@ TALKS: Final = "talks"
 _WIDTH: Final = 60
 
 
-def choose_talk_folder(source: Any, role: str) -> Path:
+def choose_talk_folder(source: str | Path, role: str) -> Path:
     """Choose where talks with a role are kept: in its own folder, else in the user's data directory."""
-    if isinstance(source, str | Path) and Path(source, PROFILE).is_file():
+    if Path(source, PROFILE).is_file():
         return Path(source, TALKS)
     home = Path(os.environ.get("XDG_DATA_HOME") or "~/.local/share").expanduser()
     return home / "rolellm" / TALKS / make_safe_name(role)
@@ -80,18 +80,16 @@ class Talk:
         Raises:
             SettingsError: When there is no such greeting.
         """
-        header = {"character_name": part.sheet.role, "create_date": _get_time(), "chat_metadata": {}}
-        talk = cls(header, [], path)
-        talk.name_user(part)
-        count = len(part.greetings)
-        if not 1 <= greeting <= max(count, 1):
+        greetings = part.greetings
+        if greeting > max(1, len(greetings)):
             raise SettingsError(
-                f"there is no greeting {greeting}: {part.sheet.role} has {count}; choose another (--greeting)"
+                f"there is no greeting {greeting}: {part.sheet.role} has {len(greetings)}; choose another (--greeting)"
             )
-        if part.greetings:
-            talk.add(assistant(part.greetings[0]))
-            talk.turns[0]["swipes"] = list(part.greetings)
-            talk.show(0, greeting - 1)
+        talk = cls({"character_name": part.sheet.role, "chat_metadata": {}}, [], path)
+        talk.name_user(part)
+        if greetings:
+            talk.add(assistant(greetings[greeting - 1]))
+            talk.turns[0].update(swipes=list(greetings), swipe_id=greeting - 1)
         return talk
 
     @classmethod
@@ -112,15 +110,13 @@ class Talk:
         if not values or {"character_name", "chat_metadata"}.isdisjoint(values[0]):
             raise DataError("not a talk: the first line does not say who talks", path=path)
         talk = cls(values[0], values[1:], path)
+        role = part.sheet.role
         if fold(talk.character) not in map(fold, part.sheet.names):
-            raise SettingsError(
-                f"{path} is a talk with {talk.character}, not with {part.sheet.role}; name one with the role"
-            )
+            raise SettingsError(f"{path} is a talk with {talk.character}, not with {role}; name one with {role}")
+        if bad:
+            return talk, f"{bad[0]}. The talk goes on without it"
         talk._stamp = _get_stamp(path)
-        if not bad:
-            return talk, ""
-        talk._move()
-        return talk, f"{bad[0]}. The talk goes on without this line in {talk.path}; this file stays as it is"
+        return talk, ""
 
     @property
     def character(self) -> str:
@@ -133,15 +129,16 @@ class Talk:
         return self._find_name("user_name", is_user=True)
 
     def _find_name(self, key: str, *, is_user: bool) -> str:
-        # SillyTavern writes "unused" there, and means the turns' names.
-        names = [str(turn.get("name")) for turn in self.turns if bool(turn.get("is_user")) == is_user]
-        name = str(self.header.get(key) or "unused")
-        return name if name != "unused" else "".join(names[:1])
+        name = self.header.get(key, "unused")
+        if name == "unused":
+            # So SillyTavern writes, and means the names of the turns.
+            name = next((turn.get("name") for turn in self.turns if bool(turn.get("is_user")) == is_user), "")
+        return str(name)
 
     @property
     def persona(self) -> str:
         """Who that is."""
-        return str(self.header.get("persona") or "")
+        return str(self.header.get("persona", ""))
 
     def name_user(self, part: Part) -> None:
         """Say who talks to the role from now on."""
@@ -150,8 +147,8 @@ class Talk:
     @property
     def summary(self) -> str:
         """The last summary; empty where there is none."""
-        memories = [str(turn["memory"]) for turn in self.turns if turn.get("memory")]
-        return "".join(memories[-1:])
+        memories = [str(turn["memory"]) for turn in self.turns if "memory" in turn]
+        return memories[-1] if memories else ""
 
     @property
     def turns(self) -> list[dict[str, Any]]:
@@ -173,8 +170,9 @@ class Talk:
         for message in messages:
             is_user = message.role == "user"
             name = self.user if is_user else self.character
+            date = datetime.now(UTC).isoformat()
             text = replace_surrogates(message.content)
-            self._lines.append({"name": name, "is_user": is_user, "send_date": _get_time(), "mes": text})
+            self._lines.append({"name": name, "is_user": is_user, "send_date": date, "mes": text})
 
     def change(self, index: int, text: str) -> None:
         """Change a turn's text. Of the role's turns, earlier texts are kept as swipes; summaries of it are dropped."""
@@ -211,15 +209,15 @@ class Talk:
     def write(self) -> str:
         """Write the file, complete or not at all, and give what is wrong; empty for nothing.
 
-        A file that others have changed since it was read or written stays as it is, and the talk goes on in a new one.
+        A file that is broken, or that others have changed since, stays as it is: the talk goes on in a new one.
         """
         if self.path is None:
             return ""
         fault = ""
         if not self.is_current:
-            fault = f"{self.path} was changed meanwhile"
+            old = self.path
             self._move()
-            fault += f"; the talk goes on in {self.path}"
+            fault = f"{old} is broken or was changed meanwhile and stays as it is; the talk goes on in {self.path}"
         try:
             write_jsonl(self.path, [self.header, *self._lines])
         except (OSError, SettingsError) as error:
@@ -238,10 +236,6 @@ def list_swipes(turn: dict[str, Any]) -> list[str]:
     """List the texts that a turn has had."""
     swipes = turn.get("swipes") or []
     return swipes if turn["mes"] in swipes else [*swipes, turn["mes"]]
-
-
-def _get_time() -> str:
-    return datetime.now(UTC).isoformat(timespec="milliseconds")
 
 
 def _get_stamp(path: Path) -> int:

@@ -40,6 +40,7 @@ from rolellm.models.prompts.encode import find_end_token
 from rolellm.training import run_folder
 from rolellm.training.callbacks import CheckpointMarker, Recorder, StepCheck
 from rolellm.training.examples import IGNORED, Example, ExampleChain, hash_examples
+from rolellm.training.kernels import check_kernels, use_kernels
 from rolellm.training.passes import PassPlan, choose_plan, get_default_pass, make_step_trainer, set_checkpointing
 from rolellm.training.recipe import MethodRecipe, TrainingRecipe
 from rolellm.training.schedule import EMPTY, Schedule, schedule_replies
@@ -134,7 +135,22 @@ def fit(model: Any, tokenizer: Any, examples: Sequence[Example], job: Fit) -> Fi
     start = None
     if job.resume:
         start = _find_start(job, facts)
-    trainer = build_trainer(model, tokenizer, examples, schedule, job)
+    with use_kernels(model, training) as kernels:
+        trainer = build_trainer(model, tokenizer, examples, schedule, job)
+        trainer.kernels = kernels
+        return _run_trainer(trainer, examples, schedule, job, start, facts)
+
+
+def _run_trainer(
+    trainer: Any,
+    examples: Sequence[Example],
+    schedule: Schedule,
+    job: Fit,
+    start: Path | None,
+    facts: Mapping[str, Any],
+) -> Fitted:
+    """Run a trainer to its end, from a checkpoint where there is one."""
+    training = job.training
     steps = len(schedule.order) // schedule.step_size
     if start is not None:
         steps -= run_folder.get_step(start)
@@ -186,8 +202,11 @@ def _settle_passes(trainer: Any, job: Fit, steps: int) -> None:
         trial = choose_plan(trainer)
         seconds = trial.seconds * trial.load * steps
         expected = f"; about {timedelta(seconds=round(seconds))} for {format_count(steps, 'step')}"
+    kernels = ""
+    if trainer.kernels:
+        kernels = f", Liger's {', '.join(trainer.kernels)}"
     if trainer.is_world_process_zero():
-        sys.stderr.write(f"{trainer.plan}{expected}\n")
+        sys.stderr.write(f"{trainer.plan}{kernels}{expected}\n")
 
 
 def _evaluate(trainer: Any) -> float:
@@ -316,6 +335,7 @@ def check_trainer_settings(job: Fit) -> None:
 
     if job.training.extra.get("activation_offloading") and job.training.on_cpu:
         raise RecipeError("training.activation_offloading: there is no GPU to offload from")
+    check_kernels(job.training)
     with _raise_recipe_errors():
         schedule = Schedule(np.zeros(1, np.int64), 1, 1)
         arguments = _build_arguments(job, schedule)

@@ -125,6 +125,7 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
     plan: PassPlan
     training: TrainingRecipe
     steps_per_epoch: int
+    kernels: tuple[str, ...] = ()
     _metrics: Any
     _total_train_tokens: Any
     is_in_pass = False

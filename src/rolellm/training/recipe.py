@@ -40,7 +40,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 #: Fields of `training` that do not change a run's result, so that a resumed run may have others.
 _ON_THE_SIDE = (
-    *("replies_per_pass", "gradient_checkpointing"),
+    *("replies_per_pass", "gradient_checkpointing", "use_liger_kernel"),
     *("save_steps", "save_total_limit", "report_to", "run_name", "project", "log_level", "log_level_replica"),
     *("trackio_space_id", "trackio_bucket_id", "trackio_static_space_id", "dataloader_num_workers"),
 )
@@ -288,6 +288,7 @@ class TrainingRecipe(_Section):
         replies_per_step: Replies in an optimizer step, over all processes (pairs with ``dpo``).
         replies_per_pass: Replies in a forward pass of each process; by default, as many as fit. The result is the same.
         gradient_checkpointing: Compute activations again instead of keeping them; by default, where memory is short.
+        use_liger_kernel: Use Liger's norm, rotation and gate; by default, on a GPU where they are exact and installed.
         shared_prefix: Compute the system instruction and question that replies share only once; same gradients.
         attention: With ``shared_prefix``, FlexAttention, SDPA in blocks, or the first of them that works here.
         roles_per_step: With ``shared_prefix``, minimum groups of one role each in a step; more is closer to random.
@@ -313,6 +314,7 @@ class TrainingRecipe(_Section):
     replies_per_step: Count = 8
     replies_per_pass: Count | Literal["auto"] = "auto"
     gradient_checkpointing: bool | Literal["auto"] = "auto"
+    use_liger_kernel: bool | Literal["auto"] = "auto"
     shared_prefix: bool = True
     attention: Literal["auto", "flex", "blocks"] = "auto"
     roles_per_step: Count = 4

@@ -37,6 +37,7 @@ from rolellm.training import bases, run_folder
 from rolellm.training import rows as data
 from rolellm.training.dialogues import describe_dialogues, encode_dialogues
 from rolellm.training.examples import Example, ExampleChain, encode
+from rolellm.training.kernels import check_kernels
 from rolellm.training.recipe import DataRecipe, OutputRecipe, Recipe, TrainingRecipe
 from rolellm.training.recipe_files import check_recipe, load_recipe, override_data
 from rolellm.training.rewards import find_reward, prepare_rewards, take_rewards
@@ -112,6 +113,8 @@ def prepare(
         data.check_prompts(row_items, prepared.ask, tokenizer, context, recipe.data)
     if recipe.training.eval_strategy != "no" and not prepared.held_out:
         raise RecipeError("training.eval_strategy: with a single instruction, none can be held out; give eval_dataset")
+    if config is not None:
+        check_kernels(recipe.training, config)
     training = _settle_sharing(recipe, config, prepared)
     return replace(prepared, training=training)
 
@@ -470,6 +473,7 @@ def _train_in_folder(
         if is_first:
             manifest = _make_manifest(recipe, prepared, result, processes.num_processes)
             manifest["passes"] = fitted.trainer.plan.to_dict()
+            manifest["liger_kernels"] = fitted.trainer.kernels
             write_json(run / MANIFEST, manifest)
         processes.wait_for_everyone()
     return result

@@ -73,7 +73,8 @@ class Card:
         nickname: What ``{{char}}`` means, where it is not the name (V3).
         assets: Pictures and the like, as objects with a ``uri`` (V3); never fetched.
         entries: The lorebook's entries in the order of the card, each with the members that have the right type.
-        raw: The whole object, as parsed; ``extensions`` and what no specification knows are here.
+        extensions: What applications keep in a card.
+        raw: The whole object, as parsed; what no specification knows is here.
         text: The JSON as it came.
         notes: Anything odd about it.
     """
@@ -94,6 +95,7 @@ class Card:
     nickname: str = ""
     assets: tuple[Mapping[str, Any], ...] = ()
     entries: tuple[Mapping[str, Any], ...] = ()
+    extensions: Mapping[str, Any] = field(default_factory=dict, repr=False)
     raw: Mapping[str, Any] = field(default_factory=dict, repr=False)
     text: str = field(default="", repr=False)
     notes: tuple[str, ...] = ()
@@ -208,6 +210,7 @@ _CARD_FIELDS: Mapping[str, str] = {
     **dict.fromkeys(("creator", "character_version", "nickname"), "text"),
     **dict.fromkeys(("alternate_greetings", "tags"), "texts"),
     "assets": "objects",
+    "extensions": "object",
 }
 #: V3's ``use_regex`` says nothing: SillyTavern sets it on every entry.
 _ENTRY_FIELDS: Mapping[str, str] = {

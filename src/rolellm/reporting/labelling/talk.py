@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterator, Mapping
+from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from threading import Lock
@@ -99,6 +100,8 @@ class TalkPage:
         """Build the page."""
         role = self._player.role
         is_blind = len(self._players) > 1
+        # What is downloaded is not copied to Gradio's cache, which stays behind.
+        gr.set_static_paths(self.folder)
         with gr.Blocks(title=role, analytics_enabled=False, fill_height=True) as page:
             if is_blind:
                 gr.Markdown(
@@ -106,10 +109,11 @@ class TalkPage:
                     "its model."
                 )
             with gr.Row():
-                self._talks = gr.Dropdown(show_label=False, container=False, allow_custom_value=True, scale=4)
-                begin = gr.Button("New", size="sm", min_width=70)
-                self._branch = gr.Button("Branch", size="sm", min_width=70)
-                self._file = gr.DownloadButton("Download", size="sm", min_width=90)
+                self._talks = gr.Dropdown(
+                    show_label=False, container=False, allow_custom_value=True, scale=4, min_width=240
+                )
+                self._branch = gr.Button("Branch", size="sm", min_width=80)
+                self._file = gr.DownloadButton("Download", size="sm", min_width=80)
             self._summary = gr.Textbox(label=f"What {role} remembers of earlier turns", visible=False)
             self._chatbot = gr.Chatbot(
                 label=role,
@@ -122,23 +126,21 @@ class TalkPage:
                 # A thumb up is a vote.
                 feedback_options=("Like",) if is_blind else (),
             )
-            self._swipes = gr.Radio(show_label=False, container=False, visible=False)
+            self._swipes = gr.Radio(type="index", show_label=False, container=False, visible=False)
             self._box = gr.Textbox(
                 show_label=False, container=False, placeholder="Say something", submit_btn=True, autofocus=True
             )
             self._turn = gr.State()
-            views = [self._talks, self._branch, self._file, self._summary, self._chatbot, self._swipes, self._box]
-            views.append(self._turn)
-            replying: Any = {"outputs": views, "concurrency_id": "reply", "show_progress": "hidden"}
-            plain: Any = {"outputs": views, "show_progress": "hidden"}
+            views = [self._talks, self._branch, self._file, self._summary, self._chatbot, self._swipes, self._turn]
+            plain: Any = {"outputs": [*views, self._box], "show_progress": "hidden"}
+            replying = {**plain, "concurrency_id": "reply"}
             replies = [
                 self._box.submit(self.say, [self._talks, self._box], **replying),
-                self._chatbot.retry(self.retry, self._talks, **replying),
+                self._chatbot.retry(self.say, self._talks, **replying),
             ]
             self._box.stop(None, cancels=replies).then(self.show_talk, self._talks, **plain)
             page.load(lambda: self.show_talk(_get_name(self._last)), None, **plain)
             self._talks.input(self.show_talk, self._talks, **plain)
-            begin.click(lambda: self.show_talk(""), None, **plain)
             self._chatbot.select(self.choose_turn, None, **plain)
             self._branch.click(self.branch, [self._talks, self._turn], **plain)
             self._chatbot.edit(self.edit, self._talks, **plain)
@@ -162,17 +164,16 @@ class TalkPage:
         if shown is not None:
             turns = [*turns[:-1], *map(assistant, shown.replies)]
         files = list_talks(self.folder)
-        choices = [(f"{file.stem[:13]} {describe_talk(file)}", file.name) for file in files]
+        choices = [(f"{describe_talk(file)} ({file.stem[:13]})", file.name) for file in files]
         is_kept = path in files
-        if not is_kept:
-            choices.insert(0, ("New talk", name))
-        labels = [(f"{number} of {len(swipes)}", number - 1) for number in range(1, len(swipes) + 1)]
+        choices.insert(0, ("New talk", "" if is_kept else name))
+        labels = [f"Reply {number}" for number in range(1, len(swipes) + 1)]
         return {
             self._talks: gr.Dropdown(choices, value=name),
-            self._chatbot: _draw(turns),
+            self._chatbot: [asdict(turn) for turn in turns],
             self._file: gr.DownloadButton(value=str(path) if is_kept else None, interactive=is_kept),
             self._summary: gr.Textbox(chat.talk.summary, visible=bool(chat.talk.summary)),
-            self._swipes: gr.Radio(labels, value=swipes.index(last["mes"]), visible=len(swipes) > 1),
+            self._swipes: gr.Radio(labels, value=labels[swipes.index(last["mes"])], visible=len(swipes) > 1),
             self._branch: "Branch",
             self._turn: None,
             self._box: gr.Textbox(submit_btn=True, stop_btn=False, **box),
@@ -181,8 +182,9 @@ class TalkPage:
     def _get_shown(self, chat: Chat) -> _ShownReplies | None:
         """Get the replies of the last turn that may be voted on."""
         shown = self._shown.get(_get_name(chat))
-        swipes = list_swipes(chat.talk.turns[-1]) if chat.turns else []
-        return shown if shown is not None and tuple(swipes[-2:]) == shown.replies else None
+        if shown is None or chat.turns[-1].content not in shown.replies:
+            return None
+        return shown if {*shown.replies} <= {*list_swipes(chat.talk.turns[-1])} else None
 
     def show_talk(self, name: str) -> _View:
         """Show a talk as it is, or a new one."""
@@ -194,57 +196,60 @@ class TalkPage:
         except RoleLLMError as error:
             raise gr.Error(escape(str(error)), print_exception=False) from error
 
-    def say(self, name: str, message: str) -> Iterator[_View]:
-        """Say something; yield views as replies arrive, one model after the other, in random order."""
-        with self._replying:
-            chat = self._open(name)
-            yield from self._reply(chat, [*chat.turns, user(message)])
+    def say(self, name: str, message: str | None = None) -> Iterator[_View]:
+        """Yield views as replies arrive, one model after the other, in random order.
 
-    def retry(self, name: str) -> Iterator[_View]:
-        """Get another reply to the last message."""
+        Args:
+            name: The talk.
+            message: What the user says; by default the last message again.
+        """
+        names = random.sample(list(self._players), len(self._players))
         with self._replying:
             chat = self._open(name)
             turns = chat.turns
-            if turns and turns[-1].role == "assistant":
+            text = message or chat.message
+            if message is not None:
+                turns.append(user(message))
+            elif turns and turns[-1].role == "assistant":
                 turns.pop()
-            yield from self._reply(chat, turns, is_retry=True)
-
-    def _reply(self, chat: Chat, turns: list[Message], is_retry: bool = False) -> Iterator[_View]:
-        names = random.sample(list(self._players), len(self._players))
-        message = turns[-1].content if turns else ""
-        replies: list[str] = []
-        try:
-            for name in names:
+            try:
+                replies = yield from self._reply(chat, names, turns, message)
+            except RoleLLMError as error:
+                # The reason may name the model.
+                reason = "there was no reply; ask each model alone to learn why" if len(names) > 1 else str(error)
+                gr.Warning(escape(reason))
+            else:
+                text = ""
                 if len(names) > 1:
-                    chat.player = self._players[name].with_role(chat.player.part)
-                pieces = chat.retry(stream=True) if is_retry or replies else chat.say(message, stream=True)
-                if chat.prompt is not None and chat.prompt.warning:
-                    gr.Warning(chat.prompt.warning)
-                replies.append("")
-                due = 0.0
-                for piece in pieces:
-                    replies[-1] += piece
-                    if time.monotonic() > due:
-                        due = time.monotonic() + _PAUSE
-                        shown = _draw([*turns, *map(assistant, replies)])
-                        yield {self._chatbot: shown, self._box: gr.Textbox("", submit_btn=False, stop_btn=True)}
-        except RoleLLMError as error:
-            # The reason may name the model.
-            reason = "there was no reply; ask each model alone to learn why" if len(names) > 1 else str(error)
-            gr.Warning(escape(reason))
-            yield self.show(chat, value=message)
-            return
-        if len(names) > 1:
-            self._shown[_get_name(chat)] = _ShownReplies(tuple(names), tuple(replies), time.monotonic())
-        yield self.show(chat, value="")
+                    self._shown[_get_name(chat)] = _ShownReplies(tuple(names), tuple(replies), time.monotonic())
+            yield self.show(chat, value=text)
+
+    def _reply(
+        self, chat: Chat, names: list[str], turns: list[Message], message: str | None
+    ) -> Generator[_View, None, list[str]]:
+        replies: list[str] = []
+        for name in names:
+            if len(names) > 1:
+                chat.player = self._players[name].with_role(chat.player.part)
+            pieces = chat.say(message, stream=True) if message is not None and not replies else chat.retry(stream=True)
+            if chat.prompt is not None and chat.prompt.warning:
+                gr.Warning(chat.prompt.warning)
+            replies.append("")
+            due = 0.0
+            for piece in pieces:
+                replies[-1] += piece
+                if time.monotonic() > due:
+                    due = time.monotonic() + _PAUSE
+                    shown = [asdict(turn) for turn in (*turns, *map(assistant, replies))]
+                    yield {self._chatbot: shown, self._box: gr.Textbox("", submit_btn=False, stop_btn=True)}
+        return replies
 
     def edit(self, name: str, event: gr.EditData) -> _View:
         """Change any turn."""
         chat = self._open(name)
-        text = "".join(part["text"] for part in event.value) if isinstance(event.value, list) else event.value
         # The second of two replies is a text of the last turn, too.
         index = min(_get_index(event), len(chat.turns) - 1)
-        chat.talk.change(index, text)
+        chat.talk.change(index, event.value)
         return self._keep(chat)
 
     def swipe(self, name: str, swipe: int) -> _View:
@@ -302,10 +307,6 @@ class TalkPage:
 
 def _get_name(chat: Chat) -> str:
     return chat.talk.path.name if chat.talk.path else ""
-
-
-def _draw(turns: Sequence[Message]) -> list[dict[str, str]]:
-    return [{"role": turn.role, "content": turn.content} for turn in turns]
 
 
 def _get_index(event: Any) -> int:
