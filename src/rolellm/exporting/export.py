@@ -81,7 +81,7 @@ class Exported(Result):
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _Export:
     """What is exported: a model, and the role that it plays."""
 
     folder: Path
@@ -171,7 +171,7 @@ def export(
     return Exported(target, form, files, source.passport, check, tuple(_list_lines(source, target, form, files)))
 
 
-def _find_source(run: Any, role: Any, license: str) -> _Source:
+def _find_source(run: Any, role: Any, license: str) -> _Export:
     folder = Path(locate_model(str(getattr(run, "out", run))))
     character: Path | None = None
     for candidate in (folder, folder.parent):
@@ -189,7 +189,7 @@ def _find_source(run: Any, role: Any, license: str) -> _Source:
         name, language = part.sheet.role, part.sheet.language
     passport = make_passport(folder, character, name, language, license)
     label = make_safe_name(name or folder.name).lower()
-    return _Source(folder, LocalModel(str(folder)), label, part, passport)
+    return _Export(folder, LocalModel(str(folder)), label, part, passport)
 
 
 @contextmanager
@@ -209,7 +209,7 @@ def _stage(target: Path) -> Iterator[Path]:
         raise
 
 
-def _merge(source: _Source, folder: Path) -> None:
+def _merge(source: _Export, folder: Path) -> None:
     """Write the full model: an adapter merged into its base, or the model as it is, with its tokenizer."""
     if source.adapter is not None:
         merge_adapter(source.find_base(), source.adapter, folder, source.model.end)
@@ -218,20 +218,20 @@ def _merge(source: _Source, folder: Path) -> None:
     source.model.tokenizer.save_pretrained(folder)
 
 
-def _write_merged(source: _Source, staged: Path) -> ExportCheck:
+def _write_merged(source: _Export, staged: Path) -> ExportCheck:
     _merge(source, staged)
     for file in staged.glob("*.safetensors"):
         stamp_safetensors(file, source.passport)
     return _check(source, staged, "merged")
 
 
-def _check(source: _Source, written: Path, form: str) -> ExportCheck:
+def _check(source: _Export, written: Path, form: str) -> ExportCheck:
     language = "en" if source.part is None else source.part.sheet.language
     return check_export(source.model, source.system, language, written, form)
 
 
 def _write_gguf(
-    source: _Source, staged: Path, converter: LlamaCpp, quantize: str | None, *, apart: bool
+    source: _Export, staged: Path, converter: LlamaCpp, quantize: str | None, *, apart: bool
 ) -> ExportCheck | None:
     """Write one file of the merged model, or the base and the adapter."""
     file = staged / f"{source.name}.gguf"
@@ -254,7 +254,7 @@ def _write_gguf(
     return check
 
 
-def _write_modelfile(source: _Source, staged: Path) -> None:
+def _write_modelfile(source: _Export, staged: Path) -> None:
     files = sorted(file.name for file in staged.glob("*.gguf"))
     bases = [name for name in files if name.startswith("base")]
     adapter = next((name for name in files if bases and name not in bases), "")
@@ -271,7 +271,7 @@ def _write_modelfile(source: _Source, staged: Path) -> None:
     (staged / _MODELFILE).write_text(text, encoding="utf-8")
 
 
-def _write_for_vllm(source: _Source, staged: Path) -> None:
+def _write_for_vllm(source: _Export, staged: Path) -> None:
     """Copy the adapter, or the model, with the chat template as training settled it."""
     patterns = FULL if source.adapter is None else ADAPTER
     for pattern in patterns:
@@ -281,7 +281,7 @@ def _write_for_vllm(source: _Source, staged: Path) -> None:
     (staged / _TEMPLATE).write_text(str(source.model.tokenizer.chat_template), encoding="utf-8")
 
 
-def _list_lines(source: _Source, target: Path, form: Form, files: tuple[str, ...]) -> Iterator[str]:
+def _list_lines(source: _Export, target: Path, form: Form, files: tuple[str, ...]) -> Iterator[str]:
     """List the command lines that start what was written."""
     if form == "ollama":
         yield shlex.join(["ollama", "create", source.name, "-f", str(target / _MODELFILE)])
