@@ -107,7 +107,7 @@ class PrefixSharing:
         return f"PrefixSharing({self.padded_tokens} tokens of rows, {self.folded_tokens} computed)"
 
     def fold(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
-        """Give the keyword arguments of a pass over the tree of its rows; ``folded_rows`` are used where they are there.
+        """Give the keyword arguments of a pass over the tree of its rows, which may come as ``folded_rows``.
 
         Nothing here waits for a device, unless the rows are still to be folded.
         """
