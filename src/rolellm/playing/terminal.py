@@ -122,12 +122,11 @@ class Terminal:
         """Begin a talk, or go on with one."""
         self._chat = chat = Chat(player, path or choose_talk_path(self._folder), self._settings)
         self._tell(f"You are talking to {player.role}. /help lists the commands. The talk is kept in {chat.talk.path}.")
-        if chat.note:
-            self._tell(f"note: {chat.note}")
-        turns = chat.talk.turns
-        for turn in turns[-2:]:
-            self._say(f"{turn['name']}: {turn['mes']}", is_turn=True)
-        if len(turns) == 1 and len(list_swipes(turns[0])) > 1:
+        self._tell(chat.note)
+        names = {"user": chat.player.part.user_name, "assistant": player.role}
+        for turn in chat.turns[-2:]:
+            self._say(f"{names[turn.role]}: {turn.content}", is_turn=True)
+        if not chat.message and len(player.part.greetings) > 1:
             self._tell("There are more greetings: /swipe shows them all.")
 
     def run(self) -> None:
@@ -233,23 +232,18 @@ class Terminal:
             raise SettingsError("nothing was said yet; say something first")
         if argument.isdecimal():
             chat.talk.show(len(turns) - 1, int(argument) - 1)
-            self._keep()
             self._say(f"{chat.player.role}: {chat.turns[-1].content}", is_turn=True)
+            self._tell(chat.talk.write())
             return
         for number, text in enumerate(list_swipes(turns[-1]), start=1):
             self._say(f"{number}  {text}", is_turn=True)
 
-    def _keep(self) -> bool:
-        """Keep the talk; tell whether anything was said in it."""
-        has_message = bool(self._chat.message)
-        fault = self._chat.talk.write() if has_message else ""
-        if fault:
-            raise SettingsError(fault)
-        return has_message
-
     def _end(self) -> None:
-        if self._keep():
-            self._tell(f"The talk is in {self._chat.talk.path}.")
+        path = self._chat.talk.path
+        if path is not None and path.exists():
+            self._tell(f"The talk is in {path}.")
+        elif self._chat.message:
+            raise SettingsError(f"the talk is not kept, for {path} could not be written")
 
     def _make_visible(self, turn: str) -> str:
         """A turn that does not steer the terminal; without a terminal it is one line."""
@@ -265,6 +259,8 @@ class Terminal:
 
     def _tell(self, text: str) -> None:
         """Print what is no part of the talk."""
+        if not text:
+            return
         lines = Wrapper(sys.stderr.write, _get_width())
         lines.put(f"{make_visible(text)}\n")
         lines.end()
