@@ -180,3 +180,24 @@ def test_a_run_goes_on_in_other_passes(examples: list[Example], tokenizer: Any, 
     gradients, resumed = train(tokenizer, examples, job)
     assert distance(gradients, whole[-len(gradients) :]) < 1e-6
     assert resumed.losses == pytest.approx(fitted.losses, rel=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, DPO, GRPO], ids=["sft", "dpo", "grpo"])
+def test_rows_are_folded_before_they_reach_the_device(
+    options: dict[str, Any],
+    examples: list[Example],
+    pairs: list[Example],
+    tokenizer: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from rolellm.models import prefix_sharing
+
+    def fail(_inputs: Any) -> None:
+        raise AssertionError("a pass folded its rows by itself")
+
+    monkeypatch.setattr(prefix_sharing, "fold_batch", fail)
+    rows = pairs if "trainer" in options else examples
+    job = job_of(tmp_path, **options | {"max_steps": 1, "replies_per_pass": 4})
+    _, fitted = train(tokenizer, rows, job)
+    assert fitted.trainer.model.get_base_model().prefix_sharing.folded_tokens

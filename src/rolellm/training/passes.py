@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
@@ -24,7 +25,7 @@ from transformers import Trainer
 
 from rolellm.core.errors import RecipeError
 from rolellm.core.text import format_count
-from rolellm.models.prefix_sharing import count_folded
+from rolellm.models.prefix_sharing import FoldedRows, count_folded, fold_batch
 from rolellm.training.recipe import TrainingRecipe
 
 # Replies in a pass where none is tried, with shared prefixes and without (measured on a CPU: dev/performance.md).
@@ -33,6 +34,8 @@ _REPLIES, _ROWS = 32, 8
 _WHOLE = frozenset({"bnpo", "bco_pair", "aot", "aot_unpaired"})
 # Those of GRPO that are sums over the tokens of a step.
 _SUMS = frozenset({"cispo", "dapo", "vespo"})
+# What GRPO's rows are made of.
+_SAMPLED = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 
 @dataclass(slots=True)
@@ -129,6 +132,7 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
     _metrics: Any
     _total_train_tokens: Any
     is_in_pass = False
+    folded_rows: FoldedRows | None = None
 
     def get_train_dataloader(self) -> Any:
         """Leave batches on the host, where they are split and folded."""
@@ -147,6 +151,8 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
             # Samples are scored in passes of this size, too.
             self.args.per_device_train_batch_size = self.plan.replies_per_pass
             inputs = self._prepare_inputs(inputs)
+            # Once a step, so that no pass waits for the device to fold its rows.
+            inputs = inputs | {name: inputs[name].cpu() for name in _SAMPLED}
         loss = None
         while loss is None:
             loss = self._try_passes(model, inputs, num_items_in_batch)
@@ -199,12 +205,17 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
         if weights is not None:
             self.loss_weights = self._weigh_losses(weights, inputs, part, share)
         self.is_in_pass = True
+        self.folded_rows = None
+        if self.training.shared_prefix and count_rows(part) > 1:
+            self.folded_rows = fold_part(part, self.training.trainer)
         try:
             placed = {}
             for name, value in part.items():
                 placed[name] = value
                 if torch.is_tensor(value):
                     placed[name] = value.to(self.args.device, non_blocking=True)
+            if self.folded_rows is not None and "input_ids" in part:
+                placed["folded_rows"] = self.folded_rows
             loss: torch.Tensor = super().training_step(model, placed, num_items_in_batch)
         finally:
             self.is_in_pass = False
@@ -237,7 +248,31 @@ def make_step_trainer(trainer_class: Any) -> Any:
             # What GRPO would sample anew is here already.
             return inputs if self.is_in_pass else super()._prepare_inputs(inputs)
 
+        def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **options: Any) -> Any:
+            # GRPO's, which hands on only what it knows.
+            if self.is_in_pass and self.folded_rows is not None:
+                model = partial(model, folded_rows=self.folded_rows)
+            return super()._get_per_token_logps_and_entropies(model, *args, **options)
+
     return Stepping
+
+
+def fold_part(part: Any, trainer: str) -> FoldedRows | None:
+    """Fold a pass's rows on the host, with the labels that a trainer gives them; none for one that is not split."""
+    if trainer == "sft":
+        return fold_batch(part)
+    if trainer == "dpo":
+        ids, mask = part["input_ids"], part["attention_mask"]
+        is_scored = part["completion_mask"] != 0
+    elif trainer == "grpo":
+        ids = torch.cat([part["prompt_ids"], part["completion_ids"]], dim=1)
+        mask = torch.cat([part["prompt_mask"], part["completion_mask"]], dim=1)
+        is_scored = mask.bool()
+        is_scored[:, : -part["completion_ids"].shape[1]] = False
+    else:
+        return None
+    labels = ids.masked_fill(~is_scored, -100)
+    return fold_batch({"input_ids": ids, "attention_mask": mask, "labels": labels})
 
 
 def count_rows(inputs: Any) -> int:
