@@ -155,7 +155,7 @@ def run_check_converse(
     out: Path,
     script: Path,
 ) -> Run[Any]:
-    """RecordedTalk with roles as a script says, for `rolellm check drift`; all roles at once.
+    """Talk with roles as a script says, for `rolellm check drift`; all roles at once.
 
     Args:
         roles: Characters' folders, cards, or names of roles of RoleBench; a role given twice has two sessions.
