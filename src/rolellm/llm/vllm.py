@@ -231,8 +231,7 @@ class VLLMServer:
         if revision is not None:
             words += ["--revision", revision]
         if adapters:
-            rank = max(map(_read_rank, adapters.values()))
-            largest = next((allowed for allowed in _RANKS if allowed >= rank), rank)
+            largest = find_lora_rank(adapters.values())
             modules = [f"{name}={path}" for name, path in adapters.items()]
             words += ["--enable-lora", "--max-lora-rank", str(largest), "--max-loras", str(len(adapters))]
             words += ["--lora-modules", *modules]
@@ -273,6 +272,12 @@ class VLLMServer:
         errors = list(dict.fromkeys(match[0] for match in matches if match)) or lines
         words = "; ".join(error.strip()[:300] for error in errors[-3:])
         return f"vLLM ended with exit code {process.returncode} ({words or 'no message'}); its log is {self._log}"
+
+
+def find_lora_rank(adapters: Iterable[str]) -> int:
+    """Find the largest rank of adapters, rounded up to one that vLLM takes."""
+    rank = max(map(_read_rank, adapters))
+    return next((allowed for allowed in _RANKS if allowed >= rank), rank)
 
 
 def _read_rank(adapter: str) -> int:

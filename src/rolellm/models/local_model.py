@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import queue
 import random
@@ -420,6 +421,34 @@ class LocalModel:
         pieces = [self.tokenizer.decode([token]) for token in tokens.tolist()]
         return list(zip(pieces, values.tolist(), strict=True))
 
+    def decode_greedily(self, prompt: Sequence[int], most: int, likeliest: int) -> tuple[list[int], list[int]]:
+        """Decode a prompt greedily, and find its likeliest next tokens.
+
+        Args:
+            prompt: Token ids.
+            most: Maximum tokens of the reply.
+            likeliest: How many next tokens.
+
+        Returns:
+            The reply's tokens, an end token included, and the likeliest next tokens, likeliest first.
+
+        Raises:
+            ModelError: When the weights cannot be loaded.
+        """
+        greedy = Decoding(max_new_tokens=most)
+        options = {"output_logits": True, "return_dict_in_generate": True}
+        output = self._generate_raw([prompt], greedy, ["0"], **options)
+        reply: list[int] = output.sequences[0, len(prompt) :].tolist()
+        first: list[int] = output.logits[0][0].float().topk(likeliest).indices.tolist()
+        return reply, first
+
+    def with_weights(self, weights: Any) -> LocalModel:
+        """The same model and tokenizer with other weights: a transformers model of the same kind."""
+        model = copy.copy(self)
+        model._model = weights.to(self.device).eval()
+        model._shared = None
+        return model
+
     def stream(
         self, prompt: Sequence[int], decoding: Decoding, key: str = "0", ended: Callable[[Finish], object] | None = None
     ) -> Generator[str]:
@@ -473,7 +502,12 @@ class LocalModel:
         return replies
 
     def _generate_raw(
-        self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], **more: Any
+        self,
+        prompts: Sequence[Sequence[int]],
+        decoding: Decoding,
+        keys: Sequence[str],
+        streamer: Any = None,
+        **options: Any,
     ) -> Any:
         """Return what transformers' own ``generate`` gives for prompts padded on the left."""
         import torch
@@ -493,6 +527,7 @@ class LocalModel:
             use_cache=True,
             eos_token_id=self.stops,
             pad_token_id=padding,
+            **options,
         )
         rows = range(len(prompts))
         choose = _make_chooser(decoding, keys)
@@ -511,7 +546,7 @@ class LocalModel:
                 attention_mask=torch.tensor(mask, device=self.device),
                 generation_config=config,
                 logits_processor=processors,
-                **more,
+                streamer=streamer,
             )
 
     @property

@@ -111,12 +111,12 @@ class Terminal:
             self._session = PromptSession(key_bindings=keys, output=create_output(always_prefer_tty=True))
         self._settings = settings
         self._folder = choose_talk_folder(source, player.role)
-        last_talk = next(iter(list_talks(self._folder)), None)
-        if resume and last_talk is None:
+        talks = list_talks(self._folder)
+        if resume and not talks:
             raise SettingsError(f"there is no talk with {player.role} yet; drop --resume")
-        self._open(player, last_talk if resume else None)
-        if last_talk and not resume:
-            self._tell(f"The last talk is {last_talk}; /load 1 or --resume goes on with it.")
+        self._open(player, talks[0] if resume else None)
+        if talks and not resume:
+            self._tell(f"The last talk is {talks[0]}; /load 1 or --resume goes on with it.")
 
     def _open(self, player: RolePlayer, path: Path | None = None) -> None:
         """Begin a talk, or go on with one."""
@@ -230,20 +230,24 @@ class Terminal:
         turns = chat.talk.turns
         if not turns:
             raise SettingsError("nothing was said yet; say something first")
-        if argument.isdecimal():
-            chat.talk.show(len(turns) - 1, int(argument) - 1)
-            self._say(f"{chat.player.role}: {chat.turns[-1].content}", is_turn=True)
-            self._tell(chat.talk.write())
+        swipes = dict(enumerate(list_swipes(turns[-1]), start=1))
+        if not argument:
+            for number, text in swipes.items():
+                self._say(f"{number}  {text}", is_turn=True)
             return
-        for number, text in enumerate(list_swipes(turns[-1]), start=1):
-            self._say(f"{number}  {text}", is_turn=True)
+        if not argument.isdecimal() or int(argument) not in swipes:
+            raise SettingsError(f"reply {argument} does not exist here; choose 1 to {len(swipes)}")
+        text = swipes[int(argument)]
+        chat.talk.change(len(turns) - 1, text)
+        self._say(f"{chat.player.role}: {text}", is_turn=True)
+        self._tell(chat.talk.write())
 
     def _end(self) -> None:
-        path = self._chat.talk.path
-        if path is not None and path.exists():
-            self._tell(f"The talk is in {path}.")
-        elif self._chat.message:
-            raise SettingsError(f"the talk is not kept, for {path} could not be written")
+        talk = self._chat.talk
+        if not talk.is_kept:
+            raise SettingsError(f"the talk is not kept, or not its last turns: {talk.path} could not be written")
+        if talk.path is not None and talk.path.exists():
+            self._tell(f"The talk is in {talk.path}.")
 
     def _make_visible(self, turn: str) -> str:
         """A turn that does not steer the terminal; without a terminal it is one line."""

@@ -255,7 +255,7 @@ class TalkPage:
     def swipe(self, name: str, swipe: int) -> _View:
         """Let another of the last turn's texts stand."""
         chat = self._open(name)
-        chat.talk.show(len(chat.turns) - 1, swipe)
+        chat.talk.change(len(chat.turns) - 1, list_swipes(chat.talk.turns[-1])[swipe])
         return self._keep(chat)
 
     def _keep(self, chat: Chat, **box: Any) -> _View:
@@ -284,8 +284,7 @@ class TalkPage:
         preferred = _get_index(like) - last
         if shown is None or preferred not in (0, 1):
             raise gr.Error("there is no vote on this reply; say something and wait for both replies")
-        swipes = list_swipes(chat.talk.turns[last])
-        chat.talk.show(last, swipes.index(shown.replies[preferred]))
+        chat.talk.change(last, shown.replies[preferred])
         chat.talk.write()
         sheet = self._player.part.sheet
         names = shown.names
