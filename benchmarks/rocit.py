@@ -13,12 +13,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from common import compare_gradients, environment, make_parser, report
+from common import compare_gradients, environment, make_parser, need_gpu, report
 
 from rolellm.core.threads import wait_briefly
 from rolellm.training.recipe import TrainingRecipe
@@ -155,14 +153,6 @@ def shown(value: Any) -> Any:
     if not isinstance(value, list):
         return value
     return ", ".join(f"{one:.3g}" if isinstance(one, float) else str(one) for one in value)
-
-
-def need_gpu(shapes: Sequence[str]) -> None:
-    """End in words where torch sees no GPU, and a shape needs one."""
-    import torch
-
-    if not torch.cuda.is_available() and set(shapes) != {"tiny"}:
-        sys.exit("--gpu needs a CUDA device, and torch sees none here; without --gpu it measures on the CPU")
 
 
 def parse_arguments() -> argparse.Namespace:
