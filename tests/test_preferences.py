@@ -19,16 +19,7 @@ from rolellm.llm.model import assistant
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.models.training_record import hash_instruction
 from rolellm.playing.player import RolePlayer
-from rolellm.preferences import (
-    REASONS,
-    HeldOut,
-    ReplyPair,
-    pair_judged,
-    pair_plain,
-    pair_roles,
-    prefer,
-    select_pairs,
-)
+from rolellm.preferences import REASONS, HeldOut, ReplyPair, pair_judged, pair_plain, pair_roles, prefer, select_pairs
 from rolellm.training.rows import read_own_rows
 
 from .commands import Command

@@ -67,11 +67,13 @@ class Talk:
     Attributes:
         header: Who talks.
         path: The file.
+        is_kept: Whether it could be written last time.
     """
 
     def __init__(self, header: dict[str, Any], lines: list[dict[str, Any]], path: Path | None = None) -> None:
         self.header = header
         self.path = path
+        self.is_kept = True
         self._lines = lines
         self._stamp = 0
         for key, is_user in _NAMES.items():
@@ -199,7 +201,9 @@ class Talk:
         try:
             write_jsonl(self.path, [self.header, *self._lines])
         except (OSError, SettingsError) as error:
+            self.is_kept = False
             return f"the talk is not kept ({error}); fix that, or save it elsewhere"
+        self.is_kept = True
         self._stamp = _get_stamp(self.path)
         return fault
 

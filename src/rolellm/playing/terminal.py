@@ -243,11 +243,11 @@ class Terminal:
         self._tell(chat.talk.write())
 
     def _end(self) -> None:
-        path = self._chat.talk.path
-        if path is not None and path.exists():
-            self._tell(f"The talk is in {path}.")
-        elif self._chat.message:
-            raise SettingsError(f"the talk is not kept, for {path} could not be written")
+        talk = self._chat.talk
+        if not talk.is_kept:
+            raise SettingsError(f"the talk is not kept, or not its last turns: {talk.path} could not be written")
+        if talk.path is not None and talk.path.exists():
+            self._tell(f"The talk is in {talk.path}.")
 
     def _make_visible(self, turn: str) -> str:
         """A turn that does not steer the terminal; without a terminal it is one line."""
