@@ -21,6 +21,7 @@ from rolellm.version import __version__
 if TYPE_CHECKING:
     from rolellm import rewards as rewards
     from rolellm.data.rolebench import load_rolebench as load_rolebench
+    from rolellm.exporting.export import export as export
     from rolellm.journeys.evaluation import evaluate as eval  # noqa: F401
     from rolellm.journeys.improving import improve as improve
     from rolellm.journeys.making import make as make
@@ -43,6 +44,7 @@ _NAMES = {
     "certify": "rolellm.judging.certifying:certify",
     "check": "rolellm.measures:check",
     "eval": "rolellm.journeys.evaluation:evaluate",
+    "export": "rolellm.exporting.export:export",
     "generate": "rolellm.scoring.generate:generate",
     "improve": "rolellm.journeys.improving:improve",
     "judge": "rolellm.judging.run:judge",

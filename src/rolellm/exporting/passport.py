@@ -1,0 +1,198 @@
+"""The passport of an exported model: its origin and what was measured, in its folder and in the metadata of its files."""
+
+from __future__ import annotations
+
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from shutil import copyfileobj
+from typing import Any, BinaryIO, Final
+
+from rolellm.characters.roles import Part
+from rolellm.checks.character_tests import CheckCharacter
+from rolellm.checks.safety import read_safety
+from rolellm.core.errors import DataError
+from rolellm.core.files import open_atomic_binary
+from rolellm.core.fingerprint import hash_bytes
+from rolellm.core.jsonl import read_json
+from rolellm.core.result import Result
+from rolellm.core.table import Table
+from rolellm.core.typed_json import strip_folders
+from rolellm.runs import find_runs
+from rolellm.training.publish import read_scores
+from rolellm.version import __version__
+
+FILE: Final = "role.json"
+#: The key in the metadata of safetensors; GGUF has a description.
+_KEY: Final = "rolellm"
+_DESCRIPTION: Final = "general.description"
+_LARGEST_HEADER: Final = 100 * 2**20
+# Types of GGUF's values, by their number: of a fixed size, as struct names them; then texts and lists.
+_FORMATS: Final = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
+_TEXT, _LIST = 8, 9
+
+
+@dataclass(frozen=True, slots=True, repr=False)
+class Passport(Result):
+    """The passport of an exported model.
+
+    Attributes:
+        content: By subject: ``role``, ``base``, ``recipe``, ``data``, ``scores``, ``safety``, ``tests``, ``license``
+            and ``check``; what is not known is missing.
+    """
+
+    content: Mapping[str, Any]
+
+    def tables(self) -> tuple[Table]:
+        """Build the table of the subjects."""
+        rows = []
+        for subject, value in self.content.items():
+            for name, item in _flatten(subject, value):
+                rows.append((name, item))
+        return (Table.from_rows("Passport", ("subject", "value"), rows),)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content."""
+        return dict(self.content)
+
+
+def make_passport(
+    manifest: Mapping[str, Any] | None,
+    part: Part | None,
+    run: Path,
+    scores: Sequence[Path],
+    license: str | None,
+) -> dict[str, Any]:
+    """Collect what is known of a model.
+
+    Args:
+        manifest: Its run's; ``None`` for a model of others.
+        part: Whom it plays.
+        run: The run's folder.
+        scores: Files that ``rolellm score --json`` printed.
+        license: As the Hub spells it.
+    """
+    passport: dict[str, Any] = {"rolellm": __version__}
+    if part is not None:
+        passport["role"] = {"name": part.sheet.role, "profile": part.sheet.fingerprint}
+        if part.card is not None:
+            passport["role"]["card"] = hash_bytes(part.card.text.encode())
+    if manifest is not None:
+        base = manifest["base"]
+        passport["base"] = {"name": base.get("model") or base["name"], "revision": base.get("revision")}
+        if base.get("files"):
+            passport["base"]["files"] = base["files"]
+        passport["recipe"] = {"hash": manifest["recipe_hash"], "method": manifest["method"]}
+        passport["data"] = manifest["data"]
+    reports = [read_scores(path) for path in scores]
+    passport["scores"] = {report.options.where: report.to_dict()["metrics"] for report in reports}
+    safety = find_runs(run, "safety")
+    if safety:
+        passport["safety"] = list(read_safety(safety[-1]).remarks())
+    tests = find_runs(run.parent / "checks", CheckCharacter.kind)
+    if tests:
+        passport["tests"] = {name: tests[-1].summary[name] for name in ("passed", "failed", "unscored")}
+    passport["license"] = license
+    stripped = strip_folders(passport)
+    return {subject: value for subject, value in stripped.items() if value not in (None, {})}
+
+
+def stamp_safetensors(file: Path, passport: Mapping[str, Any]) -> None:
+    """Put a passport into the metadata of a file of safetensors; its tensors stay as they are."""
+    with file.open("rb") as source:
+        header = _read_header(source, file)
+        header["__metadata__"] = {**header.get("__metadata__", {}), _KEY: _write_json(passport)}
+        content = _write_json(header).encode()
+        content += b" " * (-len(content) % 8)
+        with open_atomic_binary(file) as out:
+            out.write(struct.pack("<Q", len(content)) + content)
+            copyfileobj(source, out, 2**20)
+
+
+def describe_gguf(passport: Mapping[str, Any], name: str) -> dict[str, str]:
+    """A passport as metadata of a GGUF file."""
+    return {"general.name": name, _DESCRIPTION: _write_json({_KEY: passport})}
+
+
+def show(path: str | Path) -> Passport:
+    """Read the passport of an exported model.
+
+    Args:
+        path: The folder, its ``role.json``, or a file of safetensors or GGUF.
+
+    Raises:
+        DataError: When the file has none.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file /= FILE
+    if not file.is_file():
+        raise DataError(f"no {FILE} here; `rolellm export` writes one", path=path)
+    if file.suffix == ".json":
+        return Passport(read_json(file))
+    try:
+        with file.open("rb") as stream:
+            is_gguf = stream.read(4) == b"GGUF"
+            if is_gguf:
+                content = json.loads(_read_description(stream))[_KEY]
+            else:
+                stream.seek(0)
+                content = json.loads(_read_header(stream, file)["__metadata__"][_KEY])
+    except (ValueError, LookupError, TypeError, struct.error) as error:
+        raise DataError("no passport of `rolellm export` in its metadata", path=file) from error
+    return Passport(content)
+
+
+def _read_header(stream: BinaryIO, file: Path) -> dict[str, Any]:
+    (size,) = struct.unpack("<Q", stream.read(8))
+    if size > _LARGEST_HEADER:
+        raise DataError("not a file of safetensors or GGUF", path=file)
+    header: dict[str, Any] = json.loads(stream.read(size))
+    return header
+
+
+def _read_description(stream: BinaryIO) -> str:
+    """Read the description from a GGUF file, at the end of its first four bytes."""
+
+    def read(format: str) -> Any:
+        return struct.unpack(f"<{format}", stream.read(struct.calcsize(f"<{format}")))[0]
+
+    def read_value(kind: int) -> Any:
+        if kind == _TEXT:
+            size = read("Q")
+            if size > _LARGEST_HEADER:
+                raise ValueError(size)
+            return stream.read(size).decode("utf-8", "replace")
+        if kind == _LIST:
+            inner = read("I")
+            return [read_value(inner) for _ in range(read("Q"))]
+        return read(_FORMATS[kind])
+
+    read("I")  # its version
+    read("Q")  # tensors
+    for _ in range(read("Q")):
+        key = read_value(_TEXT)
+        value = read_value(read("I"))
+        if key == _DESCRIPTION:
+            return str(value)
+    raise LookupError(_DESCRIPTION)
+
+
+def _flatten(name: str, value: Any) -> list[tuple[str, str]]:
+    """List the leaves of a JSON value with their paths; a score is one."""
+    if isinstance(value, Mapping) and "mean" in value:
+        low, high = value.get("ci95") or (None, None)
+        interval = "" if low is None else f" [{low:.3f}, {high:.3f}]"
+        return [(name, f"{value['mean']:.3f}{interval}, n = {value.get('n', '?')}")]
+    if not isinstance(value, Mapping):
+        return [(name, "; ".join(map(str, value)) if isinstance(value, list) else str(value))]
+    leaves = []
+    for key, item in value.items():
+        leaves += _flatten(f"{name}.{key}", item)
+    return leaves
+
+
+def _write_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)
