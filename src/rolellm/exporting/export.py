@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -231,7 +232,11 @@ class _Source:
     def write_base(self, folder: Path) -> None:
         """Write the base alone, with the model's tokenizer and chat template."""
         folder.mkdir(exist_ok=True)
-        link_files(self.base, (*FULL, "pytorch_model*.bin"), folder)
+        link_files(self.base, ("model*.safetensors", "pytorch_model*.bin"), folder)
+        # Copies, since people edit these.
+        for file in self.base.glob("*.json"):
+            if file.name in FULL or file.name.endswith(".index.json"):
+                shutil.copyfile(file, folder / file.name)
         self.model.tokenizer.save_pretrained(folder)
 
     def write_merged(self, folder: Path) -> None:

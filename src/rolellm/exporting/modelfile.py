@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 #: What is between the turns of two roles; the first role is empty where a talk begins, the second where a reply does.
 Joints = dict[tuple[str, str], str]
+_ROLES: Final = ("system", "user", "assistant")
 _SHAPES: Final = (
     ("system", "user", "assistant", "user", "assistant", "user"),
     ("user", "assistant", "user"),
@@ -25,7 +26,6 @@ _SHAPES: Final = (
 #: What some templates refuse.
 _RARE: Final = (("system", "assistant", "user"), ("assistant", "user"))
 _QUOTES: Final = '"""'
-_LAST: Final = "(eq (len (slice $.Messages $index)) 1)"
 
 
 def write_template(tokenizer: PreTrainedTokenizerBase) -> str:
@@ -34,26 +34,11 @@ def write_template(tokenizer: PreTrainedTokenizerBase) -> str:
     Raises:
         ModelError: When it cannot be said by what is between turns.
     """
-    is_late = False
-    try:
-        joints = _read_joints(tokenizer, is_late)
-    except ModelError:
-        # Mistral's: the system text is in front of the last message.
-        is_late = True
-        joints = _read_joints(tokenizer, is_late)
-    parts = ['{{- $last := "" }}{{- range $index, $message := .Messages }}']
-    if is_late:
-        into_system = _write_choice(joints, "system") + "{{- $.System }}" + _quote(joints["system", "user"])
-        parts += ['{{- if eq .Role "user" }}{{- if and $.System', _LAST, "}}", into_system]
-        parts += ["{{- else }}", _write_choice(joints, "user"), "{{- end }}"]
-    else:
-        parts += ['{{- if eq .Role "system" }}', _write_choice(joints, "system")]
-        parts += ['{{- else if eq .Role "user" }}', _write_choice(joints, "user")]
-    parts += ['{{- else if eq .Role "assistant" }}', _write_choice(joints, "assistant"), "{{- end }}"]
-    turn = "{{- .Content }}{{- $last = .Role }}"
-    if is_late:
-        turn = '{{- if ne .Role "system" }}' + turn + "{{- end }}"
-    parts += [turn, "{{- end }}", _write_choice(joints, "")]
+    joints = _read_joints(tokenizer)
+    parts = ['{{- $last := "" }}{{- range .Messages }}']
+    for role in _ROLES:
+        parts += [f"{{{{- if eq .Role {_write_json(role)} }}}}", _write_choice(joints, role), "{{- end }}"]
+    parts += ["{{- .Content }}{{- $last = .Role }}{{- end }}", _write_choice(joints, "")]
     return "".join(parts)
 
 
@@ -81,7 +66,7 @@ def write_modelfile(
     return "\n".join(lines) + "\n"
 
 
-def _read_joints(tokenizer: PreTrainedTokenizerBase, is_late: bool) -> Joints:
+def _read_joints(tokenizer: PreTrainedTokenizerBase) -> Joints:
     joints: Joints = {}
     for shape in (*_SHAPES, *_RARE):
         turns = [{"role": role, "content": f"rolellm {role} {number}"} for number, role in enumerate(shape)]
@@ -91,8 +76,6 @@ def _read_joints(tokenizer: PreTrainedTokenizerBase, is_late: bool) -> Joints:
             if shape in _RARE:
                 continue
             raise ModelError(f"the chat template refuses a talk: {error}") from error
-        if is_late and shape[0] == "system":
-            turns.insert(-1, turns.pop(0))
         last = ""
         for turn in turns:
             before, mark, text = text.partition(turn["content"])
@@ -105,7 +88,7 @@ def _read_joints(tokenizer: PreTrainedTokenizerBase, is_late: bool) -> Joints:
     ids = tokenizer("a")["input_ids"]
     if start and ids[0] == tokenizer.bos_token_id:
         # Whoever reads the text adds it.
-        for role in ("system", "user", "assistant"):
+        for role in _ROLES:
             if ("", role) in joints:
                 joints["", role] = joints["", role].removeprefix(start)
     return joints

@@ -1,4 +1,4 @@
-"""The passport of an exported model: its origin and what was measured, in its folder and in the metadata of its files."""
+"""The passport of an exported model: its origin and what was measured, in its folder and in its files' metadata."""
 
 from __future__ import annotations
 

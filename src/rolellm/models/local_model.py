@@ -494,6 +494,7 @@ class LocalModel:
             eos_token_id=self.stops,
             pad_token_id=padding,
         )
+        more = config.update(**more)
         rows = range(len(prompts))
         choose = _make_chooser(decoding, keys)
         processors = LogitsProcessorList()

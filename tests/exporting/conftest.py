@@ -1,0 +1,1 @@
+from ..training.conftest import write_recipe  # noqa: F401  # fixture
