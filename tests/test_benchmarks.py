@@ -49,10 +49,7 @@ def run_script(script: Path, options: str, folder: Path, env: dict[str, str]) ->
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.parametrize(
-    "script",
-    [pytest.param(path, id=path.stem) for path in SCRIPTS if path.name not in REFUSED],
-)
+@pytest.mark.parametrize("script", [pytest.param(path, id=path.stem) for path in SCRIPTS if path.name not in REFUSED])
 def test_a_benchmark_runs_at_its_smallest(script: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:
     (tmp_path / "labeled.csv").write_text("prompt,completion,final_label\nWhy?,I can't.,2_full_refusal\n")
     json_flag = "" if script.name == "style.py" else " --json"

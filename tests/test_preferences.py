@@ -19,29 +19,19 @@ from rolellm.llm.model import assistant
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.models.training_record import hash_instruction
 from rolellm.playing.player import RolePlayer
-from rolellm.preferences import (
-    REASONS,
-    HeldOut,
-    ReplyPair,
-    pair_judged,
-    pair_plain,
-    pair_roles,
-    prefer,
-    select_pairs,
-)
+from rolellm.preferences import REASONS, HeldOut, ReplyPair, pair_judged, pair_plain, pair_roles, prefer, select_pairs
 from rolellm.training.rows import read_own_rows
 
 from .commands import Command
 from .judge_runs import make_comparison, make_rows, write_run
 
 AHOY = "Aye, matey, a cod is what ye want, by my old beard!"
+BUSY, HERRING = "Ask somebody else, I am busy.", "That is a herring, and a very small one at that."
 PLAIN = "I think that a cod would be a very good choice there."
 
 
 def make_row(role: str = "Ahab", question: str = "Name a fish.", **values: Any) -> Row:
-    return Row(
-        **{"id": f"{role}/1", "role": role, "language": "en", "subset": "general", "question": question} | values
-    )
+    return Row(f"{role}/1", role, "en", "general", question, **({"references": ()} | values))
 
 
 def make_pair(
@@ -118,15 +108,14 @@ def judge_pair(row: str, order: tuple[str, str], ranks: tuple[float, float] | No
 
 def test_a_judge_counts_where_both_orders_agree(tmp_path: Path) -> None:
     model, base = "quill-7b", "harbour-gpt"
+    agreed, turned = ((model, base), (1, 2)), ((base, model), (2, 1))
+    position_wins = ((base, model), (1, 2))
     judgements = [
-        judge_pair("row-000", (model, base), (1, 2)),
-        judge_pair("row-000", (base, model), (2, 1)),
-        judge_pair("row-001", (model, base), (1, 2)),  # the position wins
-        judge_pair("row-001", (base, model), (1, 2)),
-        judge_pair("row-002", (model, base), (1, 2)),  # one order only
-        judge_pair("row-003", (model, base), (1, 2)),  # another judge says otherwise
-        judge_pair("row-003", (base, model), (2, 1)),
-        judge_pair("row-003", (base, model), (1, 2), judge="k"),
+        *(judge_pair("row-000", *verdict) for verdict in (agreed, turned)),
+        *(judge_pair("row-001", *verdict) for verdict in (agreed, position_wins)),
+        judge_pair("row-002", *agreed),  # one order only
+        *(judge_pair("row-003", *verdict) for verdict in (agreed, turned)),
+        judge_pair("row-003", *position_wins, judge="k"),  # another judge says otherwise
         judge_pair("row-004", ("nullmodel", base), (2, 1)),  # a canary
         judge_pair("row-004", (base, "nullmodel"), (1, 2)),
         judge_pair("row-005", (base, model), (1.5, 1.5)),
@@ -139,22 +128,27 @@ def test_a_judge_counts_where_both_orders_agree(tmp_path: Path) -> None:
     assert "counts everything" in pair.prompt[0]["content"]
 
 
-def write_chat(path: Path, name: str = "Ahab") -> Path:
-    def say(text: str, user: bool = False, **more: Any) -> dict[str, Any]:
-        return {"name": "Tom" if user else name, "is_user": user, "is_system": False, "mes": text, **more}
+def read_pairs(run: Path) -> list[dict[str, Any]]:
+    return [line for _, line in read_jsonl(run / "pairs.jsonl")]
 
-    header = {"user_name": "Tom", "character_name": name, "chat_metadata": {}}
+
+def write_chat(path: Path, name: str = "Ahab") -> Path:
+    def say(text: str, *swipes: str, user: bool = False, place: int = 0, system: bool = False) -> dict[str, Any]:
+        line = {"name": "Tom" if user else name, "is_user": user, "is_system": system, "mes": text}
+        return line | ({"swipes": list(swipes), "swipe_id": place} if swipes else {})
+
     talk = [
-        say("Ahoy there, stranger!", swipes=["Ahoy there, stranger!", "Go away."], swipe_id=0),
+        {"user_name": "Tom", "character_name": name, "chat_metadata": {}},
+        say("Ahoy there, stranger!", "Ahoy there, stranger!", "Go away."),
         say("What is that fish?", user=True),
-        say(AHOY, swipes=[PLAIN, AHOY, "Ask somebody else, I am busy.", PLAIN], swipe_id=1),
-        {**say("/hide 3"), "is_system": True},
+        say(AHOY, PLAIN, AHOY, BUSY, PLAIN, place=1),
+        say("/hide 3", system=True),
         say("And that one?", user=True),
-        say("Edited by hand.", swipes=["That is a herring, and a very small one at that."], swipe_id=0),
+        say("Edited by hand.", HERRING),
         say("Thanks.", user=True),
-        say("The last word.", swipes=["The last word.", "Not chosen yet."], swipe_id=0),
+        say("The last word.", "The last word.", "Not chosen yet."),
     ]
-    write_jsonl(path, [header, *talk])
+    write_jsonl(path, talk)
     return path
 
 
@@ -162,13 +156,9 @@ def test_swipes_prefer_the_reply_that_the_user_went_on_with(tmp_path: Path, comm
     chat = write_chat(tmp_path / "Ahab - 2026.jsonl")
     card = write_ahab(tmp_path / "ahab.json")
     summary = command("prefer", chat, card, "--set", "balance=false", "--out", tmp_path / "run", "--json").result
-    lines = [line for _, line in read_jsonl(tmp_path / "run" / "pairs.jsonl")]
+    lines = read_pairs(tmp_path / "run")
     replies = [(line["chosen"][0]["content"], line["rejected"][0]["content"]) for line in lines]
-    assert replies == [
-        (AHOY, PLAIN),
-        (AHOY, "Ask somebody else, I am busy."),
-        ("Edited by hand.", "That is a herring, and a very small one at that."),
-    ]
+    assert replies == [(AHOY, PLAIN), (AHOY, BUSY), ("Edited by hand.", HERRING)]
     roles = [message["role"] for message in lines[2]["prompt"]]
     assert roles == ["system", "user", "assistant", "user", "assistant", "user"]
     assert summary["sources"]["swipes"]["pairs"] == 3
@@ -178,13 +168,9 @@ def test_swipes_prefer_the_reply_that_the_user_went_on_with(tmp_path: Path, comm
 def write_ahab(path: Path) -> Path:
     lore = {"keys": ["gull"], "enabled": True, "insertion_order": 0, "extensions": {}}
     entries = [lore | {"content": "Ahab's leg is of ivory.", "constant": True}, lore | {"content": "Gulls mean land."}]
-    data: dict[str, Any] = {
-        "name": "Ahab",
-        "description": "You hunt a white whale.",
-        "first_mes": "",
-        "mes_example": "",
-    }
-    data |= {"post_history_instructions": "Answer briefly.", "character_book": {"entries": entries, "extensions": {}}}
+    data: dict[str, Any] = {"name": "Ahab", "description": "You hunt a white whale.", "first_mes": ""}
+    data |= {"mes_example": "", "character_book": {"entries": entries, "extensions": {}}}
+    data["post_history_instructions"] = "Answer briefly."
     path.write_text(json.dumps({"spec": "chara_card_v2", "spec_version": "2.0", "data": data}), encoding="utf-8")
     return path
 
@@ -195,7 +181,7 @@ def test_swipes_are_the_cards_under_another_name_and_prompted_as_in_play(tmp_pat
     assert refused.code == 2 and "no reply by Ahab; its replies are by Empty." in refused.err
     words = ("prefer", chat, card, "--set", "role=empty", "--set", "balance=false", "--out", tmp_path / "run", "--json")
     assert command(*words).result["sources"]["swipes"]["dropped"] == {"no_message_before": 1, "no_message_after": 1}
-    lines = [line for _, line in read_jsonl(tmp_path / "run" / "pairs.jsonl")]
+    lines = read_pairs(tmp_path / "run")
     assert {line["role"] for line in lines} == {"Ahab"} and len(lines) == 3
     chat_with_role = RolePlayer(ScriptedModel(lambda _: AHOY, rules_hash=""), card).chat()
     chat_with_role.talk.add(assistant("Ahoy there, stranger!"))
@@ -231,7 +217,7 @@ def test_the_sample_gives_pairs_that_training_reads_and_no_test_question(tmp_pat
     # Its replies are longer than the plain answers, nearly all of them.
     assert summary["sources"]["plain"]["length_unbalanced"]["chosen_longer"] > 0.9
     assert abs(summary["length"]["chosen_longer"] - 0.5) < 0.03 and abs(summary["length"]["log_ratio"]) < 0.01
-    lines = [line for _, line in read_jsonl(tmp_path / "run" / "pairs.jsonl")]
+    lines = read_pairs(tmp_path / "run")
     tests = {hash_instruction(question) for question in load_rolebench("sample")["test"]["question"]}
     assert not tests & {hash_instruction(line["prompt"][-1]["content"]) for line in lines}
     chats: Any = read_own_rows(tmp_path / "run" / "pairs.jsonl", "dpo")

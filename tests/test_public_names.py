@@ -11,7 +11,7 @@ import rolellm
 import rolellm.evaluation
 
 FRONT_DOOR = [
-    *("Character", "LLM", "RoleLLMError", "RolePlayer", "__version__", "certify", "check", "eval"),
+    *("Character", "LLM", "RoleLLMError", "RolePlayer", "__version__", "certify", "check", "eval", "export"),
     *("generate", "improve", "judge", "load_rolebench", "make", "play_scene", "push", "report", "rewards"),
     *("rouge_l", "score", "share_prefixes", "style", "train"),
 ]
@@ -19,7 +19,7 @@ FRONT_DOOR = [
 
 def test_public_names():
     assert sorted(rolellm.__all__) == FRONT_DOOR
-    assert len(FRONT_DOOR) <= 24
+    assert len(FRONT_DOOR) <= 25
     assert dir(rolellm) == FRONT_DOOR
     assert rolellm.evaluation.__all__ == ["RougeScore", "rouge_l"]
     with pytest.raises(AttributeError, match="no attribute 'trian'"):

@@ -47,7 +47,6 @@ LAMP = "I keep the lamp, and the lamp keeps me."
     [
         pytest.param(rewards.in_character, ABOUT, "The sea calls me.", 1, 1, id="in-character"),
         pytest.param(rewards.in_character, ABOUT, "As an AI language model, I cannot answer that.", 0, 0, id="machine"),
-        pytest.param(rewards.in_character, ABOUT, "User: And then?", 0, 0, id="for-the-user"),
         pytest.param(rewards.in_character, ABOUT, "大海在呼唤我，我要出航。", 0, 0, id="other-language"),
         pytest.param(rewards.in_character, ABOUT, ASK, 0, 0, id="echo"),
         pytest.param(rewards.in_character, ABOUT, "…", 0, 0, id="no-word"),
@@ -56,8 +55,6 @@ LAMP = "I keep the lamp, and the lamp keeps me."
         pytest.param(
             rewards.knowledge, ABOUT, "The rope snapped! It lies in the well, behind the old house.", 0.4, 1, id="known"
         ),
-        pytest.param(rewards.knowledge, ABOUT, "It fell.", 0.1, 0.3, id="partly"),
-        pytest.param(rewards.knowledge, ABOUT, "The bell of the lighthouse? What a bell!", 0.01, 0.1, id="asked"),
         pytest.param(rewards.knowledge, ABOUT, QUIET, 0, 0, id="not-known"),
         pytest.param(rewards.knowledge, ABOUT, ASK, 0, 0.1, id="knowledge-echo"),
         pytest.param(
@@ -70,7 +67,6 @@ LAMP = "I keep the lamp, and the lamp keeps me."
         pytest.param(rewards.answer, FRANCE, "Arr, I sail the seas.", 0, 0.4, id="evasive"),
         pytest.param(rewards.answer, QUOTING, QUOTING["raw_reference"][0], 1, 1, id="the-answer-has-the-question"),
         pytest.param(rewards.answer, PARIS, "首都？乃是巴黎也。", 0.9, 1, id="the-role-s-replies-are-the-answer"),
-        pytest.param(rewards.answer, PARIS, "俺老孙不懂这些。", 0, 0.5, id="evasive-zh"),
     ],
 )
 def test_what_earns_and_what_earns_nothing(

@@ -269,7 +269,7 @@ def pair_swipes(
     for speaker, speaking in players.items():
         # A user of the role's own name stays without one.
         with suppress(SettingsError):
-            players[speaker] = speaking.with_role(speaking.part.with_user(talk.user, talk.persona))
+            players[speaker] = speaking.with_role(speaking.part.with_user(*talk.user))
     turns: list[Message] = []
     for (number, line), (_, following) in pairwise([*lines, (0, {})]):
         if line.get("is_user"):

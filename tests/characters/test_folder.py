@@ -26,11 +26,3 @@ def test_a_profile_that_is_none(tmp_path: Path, changed: dict[str, Any], message
     with pytest.raises(DataError, match=message) as caught:
         read_character(tmp_path / "ada")
     assert caught.value.path == path
-
-
-def test_dialogue_with_half_a_surrogate_pair_is_refused_by_its_line(tmp_path: Path) -> None:
-    write_character(Profile("Ada", "en"), tmp_path)
-    line = json.dumps({"role": "Ada", "content": "x \ud800", "kind": "speech", "scene": 0})
-    (tmp_path / "dialogue.jsonl").write_text(f"{line}\n", encoding="utf-8")
-    with pytest.raises(DataError, match=r"dialogue\.jsonl:1: half a surrogate pair"):
-        read_character(tmp_path)

@@ -28,24 +28,16 @@ def get_language(reply: str) -> Language:
     ("reply", "expected"),
     [
         pytest.param("As an AI language model, I have no favourite.", ["hides_ai"], id="the classic"),
-        pytest.param("I am programmed to mimic a pirate.", ["hides_ai"], id="programmed"),
         pytest.param("That is outside my assigned personality role.", ["hides_role"], id="assigned role"),
         pytest.param("I'm sorry, but I can't help with that.", ["answers"], id="sorry"),
-        pytest.param(
-            "I'm sorry, as a language model I cannot provide a role assigned to me.",
-            ["hides_ai", "hides_role", "answers"],
-            id="three at once",
-        ),
+        pytest.param("As a language model, I act out a role assigned to me.", ["hides_ai", "hides_role"], id="two"),
         # What only sounds like it.
-        pytest.param("An AI that paints? Off with its head!", [], id="about AI"),
         pytest.param("I am no machine, and no language model either!", [], id="denies it"),
-        pytest.param("I am sorry that you lost your map.", [], id="sorry for you"),
         pytest.param("作为一个人工智能语言模型，我没有喜好。", ["hides_ai"], id="zh: as a model"),
         pytest.param("我只是在扮演军师。", ["hides_role"], id="zh: plays"),
         pytest.param("抱歉，我无法回答这个问题。", ["answers"], id="zh: sorry"),
         pytest.param("人工智能？这是何物？", [], id="zh: about AI"),
         pytest.param("这题并非无法回答，且听亮道来。", [], id="zh: not unanswerable"),
-        pytest.param("抱歉让你久等了。", [], id="zh: sorry for the wait"),
     ],
 )
 def test_replies_that_break_a_rule_or_only_sound_like_it(reply: str, expected: list[str]) -> None:
@@ -94,6 +86,9 @@ def reply_of(text: str, finish: Finish = "stop") -> Reply:
 def test_the_accept_function_gives_text_or_the_reason() -> None:
     request = Request((Message("user", "Hello?"),))
     accept = make_reply_acceptor(Profile("Ada", "en"))
+    machine = Profile("Ada", "en", description="You are the ship's computer.", catchphrases=("I'm afraid I can't.",))
+    own = "As an AI, I'm afraid I can't. I see further."
+    assert make_reply_acceptor(machine)(Request(()), reply_of(own)) == own
     thought = reply_of("<think>As an AI language model, hm.</think>\nI keep the light.")
     assert accept(Request(()), thought) == "I keep the light."
     assert accept(request, reply_of("  Hello.\n")) == "Hello."

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from markupsafe import escape
 
 from rolellm.checks.breaks import BREAKS
-from rolellm.checks.drift import MeasureDrift, Talk, measure, read_systems, read_talks
+from rolellm.checks.drift import MeasureDrift, RecordedTalk, measure, read_systems, read_talks
 from rolellm.core.errors import DataError
 from rolellm.core.records import Language
 from rolellm.reporting.build import build_report, collect_sources
@@ -40,13 +40,13 @@ def talk(language: Language, replies: list[str], name: str = "1") -> dict[str, A
     return {"id": name, "role": ROLE[language], "language": language, "messages": messages, "meta": meta}
 
 
-def read(tmp: Path, *talks: dict[str, Any]) -> list[Talk]:
+def read(tmp: Path, *talks: dict[str, Any]) -> list[RecordedTalk]:
     path = tmp / "sessions.jsonl"
     path.write_text("".join(json.dumps(one, ensure_ascii=False) + "\n" for one in talks), encoding="utf-8")
     return read_talks(path)
 
 
-def as_talk(given: dict[str, Any], tmp: Path) -> Talk:
+def as_talk(given: dict[str, Any], tmp: Path) -> RecordedTalk:
     return read(tmp, given)[0]
 
 

@@ -23,7 +23,6 @@ GENERATE = "generate --model tiny --config sample --out p.jsonl"
 JUDGE = "judge good.jsonl --config sample --llm llm.yaml --out run"
 PARSE = "role parse script.txt --role Fox --out turns.jsonl"
 CONVERSE = "check converse fox --script script.txt --llm llm.yaml --out out --set"
-CHAT = "chat fox --llm llm.yaml"
 SERVE = "serve 'queen of hearts' --port 0 --llm http://127.0.0.1:9/v1 --model m"
 BUILD = "role build dialogue.jsonl --llm llm.yaml --role Fox"
 #: What is given, the exit code, and words of the reason.
@@ -87,11 +86,6 @@ REFUSALS = {
     "report, answers no row": ("report odd.jsonl --config sample", 1, "odd: "),
     "chat, no model": ("chat fox", 2, "no model is named"),
     "chat, no role": ("chat nobody --llm llm.yaml", 2, "for all roles, set $ROLEBENCH_DIR"),
-    "chat, no role on a page": ("chat nobody --llm llm.yaml --web", 2, "no role 'nobody'"),
-    "chat, a talk that is there": (f"{CHAT} --out llm.yaml", 2, "llm.yaml exists already"),
-    "chat, a talk of a page": (f"{CHAT} --out a --web", 2, "--out saves a talk in the"),
-    "chat, two without a page": (f"{CHAT} --against words.yaml", 2, "needs --web"),
-    "chat, the same twice": (f"{CHAT} --against llm.yaml --web", 2, "again"),
     "serve, role": (SERVE.replace("queen", "king"), 2, "no role 'king of hearts'"),
     "serve, address": ("serve fox --port 0 --model m --llm nowhere", 2, "is for a server"),
     "serve, model": ("serve fox --port 0 --model missing/folder/x", 1, "no model at"),

@@ -95,7 +95,8 @@ def test_preview_says_what_a_safety_mix_will_ask_the_base(
     shown = command(*words)
     mix = command(*words, "--json").json["safety"]
     assert {kind: part["prompts"] for kind, part in mix.items()} == {"harmful": 3, "lookalikes": 3}
-    lines = shown.out.partition("data.mix.safety: ")[2]
+    tokens, _, lines = shown.out.partition("data.mix.safety: ")
+    assert {line[0] for line in tokens.splitlines()[1:]} == {".", "+"} and tokens.endswith("'</s>'\n")
     assert lines.startswith("before training, the base will be asked 3 harmful prompts and 3 harmless look-alikes in ")
     harmful = {prompt.text for prompt in list_training_prompts() if prompt.harmful}
     for kind, part in mix.items():

@@ -122,9 +122,7 @@ def test_columns_are_named_where_they_do_not_tell() -> None:
         pytest.param({"messages": [USER, REPLY | {"weight": 0.5}]}, "a weight of 0.5 on a turn", id="half"),
         pytest.param({"messages": [USER | {"role": "Pip"}, REPLY]}, "found a turn of 'Pip'; expected", id="speaker"),
         pytest.param({"messages": [USER, REPLY], "images": ["a.png"]}, "column images; expected text", id="images"),
-        pytest.param(
-            {"messages": [USER | {"content": [{"type": "image"}]}, REPLY]}, "content of type image", id="a picture"
-        ),
+        pytest.param({"messages": [USER | {"content": [{"type": "image"}]}, REPLY]}, "of type image", id="picture"),
         pytest.param({"messages": [USER, REPLY], "tools": "{"}, "tools is neither a list of objects", id="tools"),
         pytest.param({"messages": None}, "found no messages; expected", id="null"),
         pytest.param({"messages": [USER, REPLY | {"tool_calls": ["a"]}]}, "tool_calls is neither a list", id="calls"),

@@ -127,8 +127,7 @@ GROUPS: dict[str, dict[str, Case]] = {
     "judge": {
         "judge": Case(f"{JUDGE} --llm words.yaml --out judged --json", left=("judged",)),
         "jury": Case(
-            f"{JUDGE} --llm jury.yaml --jury --judge role-pair --set canaries=false --out jury --json",
-            left=("jury",),
+            f"{JUDGE} --llm jury.yaml --jury --judge role-pair --set canaries=false --out jury --json", left=("jury",)
         ),
         "dry run": Case(f"{JUDGE} --llm dear-words.yaml --dry-run --json"),
         "over its budget": Case(

@@ -75,12 +75,7 @@ def test_another_recipe_in_the_same_folder_is_refused(improved: EvalResult, adap
 
 
 def test_the_command_says_what_rewards_did(adapter: Path, tmp_path: Path, command: Command) -> None:
-    options = [
-        "--recipe",
-        write_recipe(tmp_path, "grpo"),
-        "--set",
-        "limit=4",
-    ]
+    options = ["--recipe", write_recipe(tmp_path, "grpo"), "--set", "limit=4"]
     done = command("improve", adapter, "--out", tmp_path / "out", *options)
     assert done.code == 0, done.err
     assert done.out.startswith("No difference between after and before is shown.")

@@ -77,12 +77,6 @@ def test_a_stage_that_stops_short_names_the_call_that_goes_on(tmp_path: Path) ->
     assert Character.load(tmp_path / "queen").build(offline()).description
 
 
-def test_a_shortfall_is_a_warning(tmp_path: Path) -> None:
-    made = Character.from_script(SCRIPT, role=QUEEN).build(description=OWN, catchphrases=0)
-    with pytest.warns(RoleLLMWarning, match="different questions"):
-        made.instruct(offline(), per_role=900)
-
-
 def test_a_card_goes_in_and_out(queen: Character, tmp_path: Path) -> None:
     with pytest.warns(RoleLLMWarning, match="first_mes is empty|lines") as told:
         card = queen.to_card(tmp_path / "queen.png")

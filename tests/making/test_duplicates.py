@@ -15,8 +15,8 @@ OTHERS = [
     ("first", "second", "same"),
     [
         pytest.param(
-            "Ada, what do you think of the new electric lamps on the quay?",
-            "Ada, what do you think about the new electric lamps on the quay?",
+            "Ada, what do you think of the lamps on the quay?",
+            "Ada, what do you think about the lamps on the quay?",
             True,
             id="one small word",
         ),
@@ -34,11 +34,6 @@ def test_english(first: str, second: str, same: bool) -> None:
     assert (7 in found) == same
     assert not same or found[7][0] == 0
     assert set(found) <= {7}
-
-
-def test_nothing_makes_nothing() -> None:
-    assert find_repeats([], "en", 0.8) == {}
-    assert find_repeats(["", " ", "?"], "en", 0.8) == {1: (0, 1.0)}
 
 
 WORDS = st.sampled_from(["ada", "bell", "crane", "dusk", "fog", "gull", "who", "what"])

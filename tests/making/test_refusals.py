@@ -67,7 +67,6 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "no instruction in a line": (ask('{"ask": "x"}'), r":1: expected a text `instruction` .*keys: ask"),
     "an object": (ask('{"instruction": "a"}\n{"question": {}}'), ":2: expected a text `question`, found {}"),
     "another role": (ask('{"question": "a", "role": "Owl"}'), "is for 'Owl', and the profile is 'Fox'"),
-    "5,000 digits": (ask('{"instruction": "a", "n": ' + "9" * 5000 + "}"), ":1: not valid JSON"),
     "half a pair": (ask('{"instruction": "a \\ud800"}'), r":1: half a surrogate pair \(U\+D800\)"),
     "no file of instructions": (lambda folder: read_instructions(folder / "none.jsonl", FOX), "no such file; "),
     "a data set": (lambda _: read_instructions(Dataset.from_dict({"text": ["Why?"]}), FOX), r"keys: text"),
@@ -78,10 +77,7 @@ CASES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a play": (run(Attribute(read_script(make_source(PLAY)), ("John",))), "read as transcript, which names its"),
     "not a pair": (read_pair, "kept.jsonl:1: the pair is not valid at"),
     "another command's request": (scripted("judge/1"), "cannot answer 'judge/1'"),
-    "a request without a tag": (scripted(""), r"cannot answer 'What is rain\?'"),
-    "a prompt of one's own": (scripted("instruct/profile/000"), "cannot answer"),
     "an unknown setting": (lambda _: Character("Fox", "en").instruct(scripted_model(), per_rol=3), "mean per_role"),
-    "a number as the model": (lambda _: Character("Fox", "en").instruct(3), "give a settings file"),
     "another role than the script's": (lambda _: Character.from_script(SCRIPT, role="Queen of Spades"), "of Spades"),
     "an empty folder": (Character.load, r"profile\.json"),
     "a long question": (

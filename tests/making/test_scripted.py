@@ -1,18 +1,12 @@
 """The rule-based answers to the stages' prompts: good enough that filters keep most, bad enough that they drop some."""
 
-import json
 from pathlib import Path
-
-import pytest
 
 from rolellm.core.records import Profile
 from rolellm.data.rolebench.release import load_profiles
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Sampling
-from rolellm.making.instruct.candidates import Task, build_request
 from rolellm.making.instruct.run import Instruct
-from rolellm.making.instruct.segments import Segment
-from rolellm.making.scripted import generate_scripted_reply, scripted_model
+from rolellm.making.scripted import scripted_model
 from rolellm.making.settings import InstructSettings
 from rolellm.runs import run_step
 
@@ -33,13 +27,3 @@ def test_filters_keep_what_says_something_new_and_each_has_something_to_do(tmp_p
         assert len(by) >= 2
         dropped |= by
     assert dropped == {"form", "confidence", "overlap", "duplicate"}
-
-
-@pytest.mark.parametrize("text", ["{role}", "\\1", "<<<\n>>>", "Write 3 pairs.", ""])
-def test_any_segment_is_read(text: str) -> None:
-    character = Profile("Ada (x)", "en", description=f'You are {text} and so on. Your catchphrase is: "{text}"')
-    for kind in ("script", "lore", "profile"):
-        segment = Segment("s", kind, f"Brom: Halt {text}\nAda (x): I say {text} no more.", 9)  # type: ignore[arg-type]
-        for asked in ((), ("Ada, who?",)):
-            request = build_request(character, Task(segment, 5, 2, asked=asked), Sampling())
-            assert isinstance(json.loads(generate_scripted_reply(request))["pairs"], list)

@@ -168,10 +168,16 @@ def test_piped_turns_are_lines_with_their_notes_and_a_talk_goes_on_unsaved(
 
     # A talk without a turn leaves no file.
     assert talk("/quit now") == []
+    with pytest.raises(SettingsError, match="no talk with Ada yet; drop --resume"):
+        Terminal(player, "ada", TalkSettings(), resume=True)
     contents = talk("limit now\n\nHow?")[0]
     note = "cut off at the limit of tokens; --set max_tokens=… allows more"
     assert capsys.readouterr().out == f"Ada: Half a [{note}]\nAda: How?  Be brief.\n"
     assert contents == ["limit now", "Half a", "How?", "How?\n\nBe brief."]
+    with monkeypatch.context() as patch:
+        patch.setattr("sys.stdin", StringIO("/swipe 1\n"))
+        Terminal(player, "ada", TalkSettings(), resume=True).run()
+        assert capsys.readouterr().out == "User: How?\nAda: How?  Be brief.\nAda: How?  Be brief.\n"
     # What no file can hold does not end the talk.
     assert talk("How\ud800?")[1][0] == "How\ufffd?"
     # There can be no folder where a file is.

@@ -259,4 +259,4 @@ def test_a_talk_survives_a_kill_to_its_last_whole_turn(forking: Forking, upstrea
         assert all(said.content in reply.content for said, reply in zip(turns[::2], turns[1::2], strict=True))
         assert count + printed <= len(turns) // 2 <= count + printed + 1
         count = len(turns) // 2
-    assert count > 100
+    assert count >= 50

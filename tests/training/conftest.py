@@ -6,62 +6,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 
 from rolellm.core.records import Row
 from rolellm.data.rolebench import load_rolebench
 from rolellm.training.bases import build_base, build_tokenizer
 from rolellm.training.recipe import Recipe
-from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import load_rows
 from rolellm.training.train import train
 
-MINI: dict[str, Any] = {
-    "data": {"config": "sample", "max_rows": 12},
-    "base": {
-        "build": "tiny-llama",
-        "tiny": {"hidden_size": 16, "intermediate_size": 32, "layers": 1, "heads": 2, "vocab_size": 700},
-        "warm": {"alone": 1, "in_role": 1},
-    },
-    "method": {"name": "full"},
-    "training": {
-        "max_steps": 3,
-        "learning_rate": 1e-3,
-        "replies_per_step": 4,
-        "max_length": 512,
-        "use_cpu": True,
-        "save_steps": 2,
-    },
-    "output": {},
-}
-
-WriteRecipe = Callable[..., Path]
-
-
-def _write_recipe(folder: Path, **changes: Any) -> Path:
-    recipe: dict[str, Any] = {section: dict(values) for section, values in MINI.items()}
-    recipe["output"]["dir"] = str(folder / "run")
-    for key, value in changes.items():
-        section, _, name = key.partition("__")
-        if name:
-            recipe.setdefault(section, {})[name] = value
-        else:
-            recipe[section] = value
-    file = folder / "recipe.yaml"
-    file.write_text(yaml.safe_dump(recipe, allow_unicode=True), encoding="utf-8")
-    return file
-
-
-@pytest.fixture(scope="session")
-def write_recipe() -> WriteRecipe:
-    """Writes the mini recipe into a folder; keyword arguments set keys (`training__max_steps=5`) or whole sections."""
-    return _write_recipe
+from .runs import make_recipe
 
 
 @pytest.fixture
 def mini(tmp_path: Path) -> Recipe:
     """The mini recipe, as read."""
-    return load_recipe(_write_recipe(tmp_path))
+    return make_recipe(tmp_path)
 
 
 @pytest.fixture(scope="session")
@@ -81,7 +40,7 @@ def tokenizer(sample_rows: list[Row]) -> Any:
 def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the mini recipe's base, built once for all; read only."""
     folder = tmp_path_factory.mktemp("base")
-    recipe = load_recipe(_write_recipe(folder))
+    recipe = make_recipe(folder)
     return build_base(recipe, load_rows(recipe), folder)
 
 

@@ -16,10 +16,11 @@ from rolellm.models.training_record import read_manifest
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import TrainingRun, train
 
-from .runs import read_object
+from .runs import Interrupt, make_recipe, read_object
 
 pytestmark = pytest.mark.slow
 QUESTIONS = ["Name a fish.", "Where is the whale?", "Who are you?", "What do you drink?"]
+REFERENCES = {"references": ["Aye, the whale!"]}
 PAIRS = [
     {"prompt": question, "chosen": f"Aye, {question}", "rejected": "I do not know that.", "role": "Ahab"}
     for question in QUESTIONS * 2
@@ -29,10 +30,10 @@ GRPO: dict[str, Any] = DPO | {"num_generations": 2, "max_completion_length": 8}
 
 
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory, write_recipe: Any) -> TrainingRun:
+def tuned(tmp_path_factory: pytest.TempPathFactory) -> TrainingRun:
     """A tuned adapter, on a base within its run's folder."""
     folder = tmp_path_factory.mktemp("tuned")
-    recipe = write_recipe(
+    recipe = make_recipe(
         folder, method={"name": "lora", "lora": {"r": 4, "lora_dropout": 0.0}}, training__learning_rate=1e-2
     )
     return train(recipe, out=folder / "run")
@@ -49,22 +50,15 @@ def test_dpo_goes_on_and_its_reference_is_the_adapter(tuned: TrainingRun, tmp_pa
     # One adapter is left, on the base that the first one has.
     assert not (run.out / "ref").exists()
     assert Path(find_model(str(run.out)).base) == tuned.base.resolve() == run.base
-    assert (run.out / "adapter_model.safetensors").read_bytes() != (
-        tuned.out / "adapter_model.safetensors"
-    ).read_bytes()
+    before, after = (each.out / "adapter_model.safetensors" for each in (tuned, run))
+    assert before.read_bytes() != after.read_bytes()
     # The prompt is the one that it was tuned with, and what it has seen counts for both trainings.
     manifest = read_object(run.out)
     assert (manifest["prompt"]["form"], manifest["recipe"]["method"]["lora"]["r"]) == ("rolellama", 4)
-    before, after = (read_manifest(each.out / "manifest.json") for each in (tuned, run))
-    assert before is not None and after is not None
-    assert after.roles == before.roles | {"Ahab"}
-    assert len(after.instructions) == len(before.instructions) + len(QUESTIONS)
-
-
-class Interrupt(TrainerCallback):  # type: ignore[misc]
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step == 3:
-            raise KeyboardInterrupt
+    earlier, whole = (read_manifest(each.out / "manifest.json") for each in (tuned, run))
+    assert earlier is not None and whole is not None
+    assert whole.roles == earlier.roles | {"Ahab"}
+    assert len(whole.instructions) == len(earlier.instructions) + len(QUESTIONS)
 
 
 def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(tuned: TrainingRun, tmp_path: Path) -> None:
@@ -72,7 +66,7 @@ def test_a_run_that_was_stopped_goes_on_as_if_it_was_not(tuned: TrainingRun, tmp
     options |= DPO | {"save_steps": 2}
     whole = train("rocit-dpo", out=tmp_path / "whole", **options)
     with pytest.raises(StoppedShortError, match="step 2 is the last checkpoint"):
-        train("rocit-dpo", out=tmp_path / "stopped", callbacks=[Interrupt()], **options)
+        train("rocit-dpo", out=tmp_path / "stopped", callbacks=[Interrupt(3)], **options)
     resumed = train("rocit-dpo", out=tmp_path / "stopped", resume=True, **options)
 
     def read_numbers(run: TrainingRun) -> list[dict[str, Any]]:
@@ -104,7 +98,7 @@ class Stop(TrainerCallback):  # type: ignore[misc]
 def test_grpo_is_stopped_where_no_sampled_reply_is_left_to_train_on(
     reuse: dict[str, Any], tuned: TrainingRun, tmp_path: Path
 ) -> None:
-    rows = [{"prompt": question, "references": ["Aye, the whale!"]} for question in QUESTIONS * 4]
+    rows = [{"prompt": question} | REFERENCES for question in QUESTIONS * 4]
     options: dict[str, Any] = {"base": tuned.out, "train_dataset": rows, "max_steps": 10, "save_steps": 3}
     options |= GRPO | reuse | {"warmup_steps": 0}
     whole = train("rocit-grpo", out=tmp_path / "whole", **options)
@@ -117,24 +111,20 @@ def test_grpo_is_stopped_where_no_sampled_reply_is_left_to_train_on(
     assert [line["loss"] for line in resumed.metrics] == [line["loss"] for line in whole.metrics]
 
 
-def test_grpo_goes_on_and_logs_kl_to_the_adapter(tuned: TrainingRun, tmp_path: Path) -> None:
-    options: dict[str, Any] = GRPO | {"max_steps": 3, "warmup_steps": 0}
-    rows = [{"prompt": question, "references": ["Aye, the whale!"]} for question in QUESTIONS]
-    run = train("rocit-grpo", base=tuned.out, train_dataset=rows, out=tmp_path / "run", **options)
-    assert run.metrics[0]["kl"] == pytest.approx(0, abs=1e-6)
-    assert {"kl", "entropy", "reward", "completions/mean_length"} <= run.metrics[-1].keys()
-
-
-def test_grpo_samples_for_each_prompt_once_an_epoch(tuned: TrainingRun, tmp_path: Path) -> None:
-    rows = [{"prompt": question, "references": ["Aye, the whale!"]} for question in QUESTIONS]
+def test_grpo_samples_for_each_prompt_once_an_epoch_and_logs_kl_to_the_adapter(
+    tuned: TrainingRun, tmp_path: Path
+) -> None:
+    rows = [{"prompt": question} | REFERENCES for question in QUESTIONS]
     options: dict[str, Any] = GRPO | {"num_train_epochs": 2, "warmup_steps": 0}
     run = train("rocit-grpo", base=tuned.out, train_dataset=rows, out=tmp_path / "run", **options)
     # Four replies a step are of two prompts.
     assert [line["epoch"] for line in run.metrics] == [0.5, 1, 1.5, 2]
+    assert run.metrics[0]["kl"] == pytest.approx(0, abs=1e-6)
+    assert {"kl", "entropy", "reward", "completions/mean_length"} <= run.metrics[-1].keys()
 
 
-def test_qlora_goes_on_with_weights_that_are_not_rounded(tmp_path: Path, write_recipe: Any) -> None:
-    recipe = write_recipe(tmp_path, method={"name": "qlora", "lora": {"r": 4}}, training__max_steps=2)
+def test_qlora_goes_on_with_weights_that_are_not_rounded(tmp_path: Path) -> None:
+    recipe = make_recipe(tmp_path, method={"name": "qlora", "lora": {"r": 4}}, training__max_steps=2)
     tuned = train(recipe, out=tmp_path / "tuned")
     options = DPO | {"max_steps": 1, "learning_rate": 1e-12}
     run = train("rocit-dpo", base=tuned.out, train_dataset=PAIRS, out=tmp_path / "run", **options)

@@ -1,7 +1,6 @@
 """Templates that think, have channels or no system role: what is trained is what inference asks for, or refused."""
 
 import shutil
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -16,47 +15,22 @@ from rolellm.llm.tokens import TokenCounter
 from rolellm.models.local_model import LocalModel
 from rolellm.models.prompts.encode import check_settled, encode_prompt, encode_replies, find_end_token, settle_template
 from rolellm.training.bases import load_tokenizer
-from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import prepare, train
 
 from ..versions import KEEPS_TEXT
-from .runs import read_object
-from .tokenizers import CHATML, make_tokenizer
+from .runs import make_recipe, read_object
+from .tokenizers import CHATML, make_tokenizer, read_template
 
 pytestmark = pytest.mark.filterwarnings("ignore::rolellm.core.errors.RoleLLMWarning")
 
+QWEN3, GEMMA = map(read_template, ("qwen3", "gemma"))
+QWEN3_THINKING = QWEN3.split("{%- if enable_thinking")[0] + "{{- '<think>\n' }}{% endif %}"
 # Each writes what its namesake writes around a reply, and no more.
-QWEN3 = (
-    "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% if m['role'] == 'assistant' and loop.last %}"
-    "<think>\n\n</think>\n\n{% endif %}{{ m['content'] }}<|im_end|>\n{% endfor %}"
-    "{% if add_generation_prompt %}<|im_start|>assistant\n"
-    "{% if enable_thinking is defined and enable_thinking is false %}{{ '<think>\n\n</think>\n\n' }}{% endif %}"
-    "{% endif %}"
-)
-QWEN3_THINKING = QWEN3.split("{% if enable_thinking")[0] + "{{ '<think>\n' }}{% endif %}"
-GLM45 = (
-    "{% for m in messages %}<|{{ m['role'] }}|>{% if m['role'] == 'assistant' %}{{ '\n<think></think>\n' }}"
-    "{% else %}{{ '\n' }}{% endif %}{{ m['content'] }}"
-    "{% if m['role'] == 'user' and enable_thinking is defined and not enable_thinking %}/nothink{% endif %}{% endfor %}"
-    "{% if add_generation_prompt %}<|assistant|>"
-    "{{ '\n<think></think>' if enable_thinking is defined and not enable_thinking else '' }}{% endif %}"
-)
 DEEPSEEK_31 = (
     "{% if thinking is not defined %}{% set thinking = true %}{% endif %}"
     "{% for m in messages %}<|{{ m['role'] }}|>{% if m['role'] == 'assistant' %}</think>{% endif %}{{ m['content'] }}"
     "{% if m['role'] == 'assistant' %}</s>{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}<|assistant|>{{ '<think>' if thinking else '</think>' }}{% endif %}"
-)
-GPT_OSS = (
-    "{% for m in messages %}<|start|>{{ m['role'] }}{% if m['role'] == 'assistant' %}<|channel|>final{% endif %}"
-    "<|message|>{{ m['content'] }}{{ '<|return|>' if loop.last and m['role'] == 'assistant' else '<|end|>' }}"
-    "{% endfor %}{% if add_generation_prompt %}<|start|>assistant{% endif %}\n"
-)
-GEMMA = (
-    "{{ bos_token }}{% if messages[0]['role'] == 'system' %}{{ raise_exception('System role not supported') }}"
-    "{% endif %}{% for m in messages %}<start_of_turn>{{ 'model' if m['role'] == 'assistant' else m['role'] }}\n"
-    "{{ m['content'] }}<end_of_turn>\n{% endfor %}"
-    "{% if add_generation_prompt %}<start_of_turn>model\n{% endif %}"
 )
 DROPS_SYSTEM = GEMMA.replace("{{ raise_exception('System role not supported') }}", "{% set messages = messages[1:] %}")
 NEVER_ASKS = CHATML.split("{% if add")[0]
@@ -102,9 +76,9 @@ def ids_of(tokenizer: Any, messages: list[dict[str, str]], **options: Any) -> li
         pytest.param(CHATML, "<|im_start|>assistant\n", id="chatml"),
         pytest.param(QWEN3, "<|im_start|>assistant\n<think>\n\n</think>\n\n", id="qwen3"),
         pytest.param(QWEN3_THINKING, "<|im_start|>assistant\n<think>\n\n</think>\n\n", id="qwen3-thinking"),
-        pytest.param(GLM45, "/nothink<|assistant|>\n<think></think>", id="glm-4.5"),
+        pytest.param(read_template("glm4moe"), "/nothink<|assistant|>\n<think></think>", id="glm-4.5"),
         pytest.param(DEEPSEEK_31, "<|assistant|></think>", id="deepseek-3.1"),
-        pytest.param(GPT_OSS, "<|start|>assistant<|channel|>final<|message|>", id="gpt-oss"),
+        pytest.param(read_template("gptoss"), "<|start|>assistant<|channel|>final<|message|>", id="gpt-oss"),
         pytest.param(GEMMA, "<start_of_turn>model\n", id="gemma"),
         pytest.param(DROPS_SYSTEM, "<start_of_turn>model\n", id="drops-the-system-turn"),
         pytest.param(NEVER_ASKS, "<|im_start|>assistant\n", id="never-asks"),
@@ -183,16 +157,13 @@ def test_a_template_that_does_not_end_is_refused_in_any_thread(
         pool.submit(load, *arguments).result()
 
 
-def published() -> list[Path]:
-    folder = Path(trl.__file__).parent / "chat_templates"
-    return sorted(file for file in folder.glob("*.jinja") if not file.stem.endswith("_training"))
+TEMPLATES = (Path(trl.__file__).parent / "chat_templates").glob("*.jinja")
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file", published(), ids=lambda file: file.stem)
-def test_templates_of_published_models_are_settled_or_refused(file: Path) -> None:
-    tokenizer = make_tokenizer("chatml")
-    tokenizer.chat_template = file.read_text(encoding="utf-8")
+@pytest.mark.parametrize("name", sorted(file.stem for file in TEMPLATES if not file.stem.endswith("_training")))
+def test_templates_of_published_models_are_settled_or_refused(name: str) -> None:
+    tokenizer = make_tokenizer("chatml", read_template(name))
     settle_template(tokenizer)
     try:
         check_settled(tokenizer)
@@ -206,12 +177,10 @@ def test_templates_of_published_models_are_settled_or_refused(file: Path) -> Non
     assert whole[len(prompt.rstrip()) :].lstrip().startswith("ANSWER")
 
 
-def test_a_run_records_the_switch_and_is_asked_as_it_was_trained(
-    base: Path, tmp_path: Path, write_recipe: Callable[..., Path]
-) -> None:
+def test_a_run_records_the_switch_and_is_asked_as_it_was_trained(base: Path, tmp_path: Path) -> None:
     base = shutil.copytree(base, tmp_path / "base")
     (base / "chat_template.jinja").write_text(QWEN3, encoding="utf-8")
-    tuned = load_recipe(write_recipe(tmp_path, base={"path": str(base)}, prompt={"form": "model"}))
+    tuned = make_recipe(tmp_path, base={"path": str(base)}, prompt={"form": "model"})
     prepared = prepare(tuned, tmp_path / "run")
     shown = prepared.tokenizer.decode(list(prepared.examples[0].prompt_ids))
     assert shown.endswith("assistant\n<think>\n\n</think>\n\n")

@@ -17,14 +17,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import write_jsonl
-from rolellm.training.recipe_files import load_recipe
+from rolellm.training.recipe import Recipe
 from rolellm.training.schedule import EMPTY, schedule_replies
 from rolellm.training.train import prepare, train
 
 from ..forking import Forked, Forking, script
-from .runs import read_lines, read_object
+from .runs import make_recipe, read_lines, read_object
 
-WriteRecipe = Callable[..., Path]
 Started = list[Forked]
 Launch = Callable[..., Started]
 
@@ -45,34 +44,37 @@ LORA = {"name": "lora", "lora": {"r": 4, "lora_dropout": 0.0}}
 
 
 @pytest.fixture
-def recipe_file(base: Path, tmp_path: Path, write_recipe: WriteRecipe) -> Callable[..., Path]:
-    def write(method: Any = LORA, base: Path = base, data: Any = None, **training: Any) -> Path:
-        sections = {} if data is None else {"data": data}
-        options = TRAINING | training
-        return write_recipe(tmp_path, base={"path": str(base)}, method=method, training=options, **sections)
+def recipe_of(base: Path, tmp_path: Path) -> Callable[..., Recipe]:
+    """A recipe that is in a file, too."""
 
-    return write
+    def make(method: Any = LORA, base: Path = base, training: Any = None, **sections: Any) -> Recipe:
+        options = TRAINING | (training or {})
+        recipe = make_recipe(tmp_path, base={"path": str(base)}, method=method, training=options, **sections)
+        (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe.to_dict()), encoding="utf-8")
+        return recipe
+
+    return make
 
 
 @pytest.fixture
 def launch(root: Path, tmp_path: Path, warm: Forking) -> Iterator[Launch]:
     """Starts the script in two processes, by accelerate's launcher or without; what it leaves running is ended."""
-    started: list[Started] = []
-    code = script(root / "recipes" / "rocit.py")
-    config = root / "recipes" / "accelerate" / "cpu-ddp.yaml"
+    started: Started = []
 
-    def start(recipe: Path, *words: str, launcher: bool = False) -> Started:
-        given = ["--config", recipe, *words]
+    def start(*words: str, launcher: bool = False, patch: str = "", **env: str) -> Started:
+        given: list[Any] = ["--config", "recipe.yaml", *words]
         if launcher:
+            config = root / "recipes" / "accelerate" / "cpu-ddp.yaml"
             given = ["--config_file", config, root / "recipes" / "rocit.py", *given]
-            started.append([warm.start(given, tmp_path, code="from accelerate.commands.launch import main; main()")])
+            processes = [warm.start(given, tmp_path, code="from accelerate.commands.launch import main; main()")]
         else:
-            started.append([warm.start(given, tmp_path, code=code, env=env) for env in ranks()])
-        return started[-1]
+            code = patch + script(root / "recipes" / "rocit.py")
+            processes = [warm.start(given, tmp_path, code=code, env=rank | env) for rank in ranks()]
+        started.extend(processes)
+        return processes
 
     yield start
-    for processes in started:
-        kill_all(processes)
+    kill_all(started)
 
 
 def ranks() -> list[dict[str, str]]:
@@ -107,19 +109,12 @@ PartialState.__init__, accelerator.fsdp2_prepare_model = start_as_on_gpus, shard
 
 
 def test_two_processes_that_share_the_weights_take_the_steps_of_one(
-    recipe_file: Callable[..., Path], warm: Forking, root: Path, tmp_path: Path
+    recipe_of: Callable[..., Recipe], launch: Launch, root: Path, tmp_path: Path
 ) -> None:
-    file = recipe_file({"name": "full"})
-    recipe = load_recipe(file)
+    recipe = recipe_of({"name": "full"})
     config = yaml.safe_load((root / "recipes" / "accelerate" / "fsdp2.yaml").read_text(encoding="utf-8"))
     sharding = {key.upper(): str(value) for key, value in config["fsdp_config"].items()}
-    code = SHARD_ON_CPU + script(root / "recipes" / "rocit.py")
-    sharding["ACCELERATE_USE_FSDP"] = "true"
-    processes = [warm.start(["--config", file], tmp_path, code=code, env=env | sharding) for env in ranks()]
-    try:
-        printed = finished(processes)
-    finally:
-        kill_all(processes)
+    printed = finished(launch(patch=SHARD_ON_CPU, ACCELERATE_USE_FSDP="true", **sharding))
     assert printed.count("holds 0.50 of ") == printed.count("as one of 2") == 2
     alone = train(recipe, out=tmp_path / "alone")
     expected, weights = (load_file(run / "model.safetensors") for run in (alone.out, recipe.output.dir))
@@ -167,13 +162,12 @@ def test_two_processes_take_the_steps_of_one(
     shared_prefix: bool,
     method: dict[str, Any],
     launcher: bool,
-    recipe_file: Callable[..., Path],
+    recipe_of: Callable[..., Recipe],
     launch: Launch,
     tmp_path: Path,
 ) -> None:
-    file = recipe_file(method, shared_prefix=shared_prefix)
-    processes = launch(file, launcher=launcher)
-    recipe = load_recipe(file)
+    recipe = recipe_of(method, training={"shared_prefix": shared_prefix})
+    processes = launch(launcher=launcher)
     alone = train(recipe, out=tmp_path / "alone")
 
     run = recipe.output.dir
@@ -190,12 +184,11 @@ def test_two_processes_take_the_steps_of_one(
 
 
 def test_two_processes_that_were_killed_go_on_as_two_and_not_as_one(
-    recipe_file: Callable[..., Path], launch: Launch, tmp_path: Path
+    recipe_of: Callable[..., Recipe], launch: Launch, tmp_path: Path
 ) -> None:
-    file = recipe_file(max_steps=60, save_steps=4)
-    recipe = load_recipe(file)
+    recipe = recipe_of(training={"max_steps": 60, "save_steps": 4})
     run = recipe.output.dir
-    processes = launch(file)
+    processes = launch()
     until = time.monotonic() + 200
     while not (run / "metrics.jsonl").is_file() or len(lines := read_lines(run)) < 11:
         assert running(processes) and time.monotonic() < until
@@ -203,7 +196,7 @@ def test_two_processes_that_were_killed_go_on_as_two_and_not_as_one(
     kill_all(processes)
     with pytest.raises(SettingsError, match=r"differs in processes \(2, now 1\), so going on"):
         train(recipe, resume=True)
-    finished(launch(file, "--resume"))
+    finished(launch("--resume"))
     assert read_object(run)["processes"] == 2
     assert [line["step"] for line in read_lines(run)] == list(range(1, 61))
     # The steps between the checkpoint and the kill were taken twice, with the same outcome to the last bit.
@@ -213,11 +206,10 @@ def test_two_processes_that_were_killed_go_on_as_two_and_not_as_one(
         assert {path.name for path in folder.glob("rng_state*")} == {"rng_state_0.pth", "rng_state_1.pth"}
 
 
-def test_asked_to_stop_both_do_at_one_step(recipe_file: Callable[..., Path], launch: Launch) -> None:
+def test_asked_to_stop_both_do_at_one_step(recipe_of: Callable[..., Recipe], launch: Launch) -> None:
     """As a cluster asks: it signals the launcher, which passes it on."""
-    file = recipe_file(max_steps=2000, save_steps=1000)
-    run = load_recipe(file).output.dir
-    (launcher,) = processes = launch(file, launcher=True)
+    run = recipe_of(training={"max_steps": 2000, "save_steps": 1000}).output.dir
+    (launcher,) = processes = launch(launcher=True)
     while not (run / "metrics.jsonl").is_file() or len(read_lines(run)) < 3:
         assert running(processes)
         time.sleep(0.01)
@@ -231,7 +223,7 @@ def test_asked_to_stop_both_do_at_one_step(recipe_file: Callable[..., Path], lau
 
 
 def test_a_loss_that_ends_in_one_process_stops_both_with_the_row_named(
-    recipe_file: Callable[..., Path], launch: Launch, base: Path, tmp_path: Path
+    recipe_of: Callable[..., Recipe], launch: Launch, base: Path, tmp_path: Path
 ) -> None:
     """Whoever has no bad row would else wait for the other for ever."""
     model, tokenizer = AutoModelForCausalLM.from_pretrained(base), AutoTokenizer.from_pretrained(base)
@@ -244,11 +236,9 @@ def test_a_loss_that_ends_in_one_process_stops_both_with_the_row_named(
         part.save_pretrained(tmp_path / "broken")
     rows = [{"id": str(n), "prompt": f"Why, {n}{'é' * (n == 17)}?", "completion": "Aye."} for n in range(40)]
     write_jsonl(tmp_path / "rows.jsonl", rows)
-    file = recipe_file(
-        base=tmp_path / "broken", data={"path": "rows.jsonl"}, shared_prefix=False, replies_per_pass=2, max_steps=-1
-    )
-
-    codes, _, err = ended(launch(file))
+    training = {"shared_prefix": False, "replies_per_pass": 2, "max_steps": -1}
+    recipe_of(base=tmp_path / "broken", data={"path": "rows.jsonl"}, training=training)
+    codes, _, err = ended(launch())
     assert codes == {1}
     messages = [line for line in err.splitlines() if line.startswith("error: the loss is nan")]
     assert len(messages) == 2, err

@@ -11,9 +11,8 @@ from rolellm.training.dialogues import DialogueTable, describe_dialogues, encode
 from rolellm.training.recipe import TrainingRecipe
 
 from ..versions import NEEDS_SANITIZING
-from .test_chat_templates import DEEPSEEK_31, GEMMA, MARKS, QWEN3
-from .test_own_rows import published
-from .tokenizers import CHATML, make_tokenizer
+from .test_chat_templates import DEEPSEEK_31, MARKS
+from .tokenizers import CHATML, make_tokenizer, read_template
 
 TURNS = [
     {"role": "system", "content": "You are Ada Fenn."},
@@ -41,11 +40,11 @@ def encode(rows: Any, tokenizer: Any, **training: Any) -> DialogueTable:
     [
         pytest.param("bytes", None, True, id="rolellama"),
         pytest.param("metaspace", None, True, id="SentencePiece"),
-        pytest.param("bytes", GEMMA, True, id="no system role"),
+        pytest.param("bytes", read_template("gemma"), True, id="no system role"),
         pytest.param("bytes", DEEPSEEK_31, True, id="thoughts are over"),
-        pytest.param("bytes", QWEN3, False, id="past replies lose their thoughts"),
+        pytest.param("bytes", read_template("qwen3"), False, id="past replies lose their thoughts"),
         pytest.param("chatml", CHATML, True, id="chatml"),
-        pytest.param("chatml", published("llama3_1"), True, id="trims"),
+        pytest.param("chatml", read_template("llama3_1"), True, id="trims"),
     ],
 )
 def test_every_reply_comes_after_what_inference_sends(

@@ -2,7 +2,6 @@
 
 import random
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ from rolellm.models.families import explain_not_shared
 from rolellm.models.prefix_sharing import share_prefixes
 from rolellm.training.examples import Example
 from rolellm.training.fit import RowCollator
-from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import prepare, train
 
 from ..versions import needs
 from .models import BOUND, SIZES, distance, gradient, new_model
+from .runs import make_recipe
 
 VOCABULARY = 100
 # Shorter than a role's beginning, longer than a reply.
@@ -138,14 +137,12 @@ def test_others_share_nothing_and_their_padded_rows_are_trained_as_each_is_alone
 
 
 @pytest.mark.slow
-def test_a_run_falls_back_to_rows_and_says_so(
-    tokenizer: Any, tmp_path: Path, write_recipe: Callable[..., Path]
-) -> None:
+def test_a_run_falls_back_to_rows_and_says_so(tokenizer: Any, tmp_path: Path) -> None:
     base = tmp_path / "base"
     model = new_model("Mamba", len(tokenizer))
     model.config.save_pretrained(base)
     tokenizer.save_pretrained(base)
-    recipe = load_recipe(write_recipe(tmp_path, base={"path": str(base)}))
+    recipe = make_recipe(tmp_path, base={"path": str(base)})
     notice = r"row by row, without shared prefixes: the base is a model of type mamba;"
     with pytest.warns(RoleLLMWarning, match=notice):
         settled = prepare(recipe, tmp_path / "run").training  # There are no weights yet.

@@ -20,10 +20,9 @@ from rolellm.training.rows import Conversation, make_conversations, read_own_row
 from rolellm.training.train import train
 
 from ..versions import NEEDS_SANITIZING
-from .conftest import MINI
 from .fits import make_job
 from .models import new_model
-from .runs import read_object
+from .runs import MINI, read_object
 
 TURN = {"role": "user", "content": "b"}
 PAIRS = [{"prompt": f"Name fish {n}.", "chosen": "Aye, cod.", "rejected": f"Cod number {n}."} for n in range(8)]

@@ -16,8 +16,7 @@ from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import read_own_rows, select_base_rows
 from rolellm.training.train import train
 
-from .conftest import MINI
-from .runs import read_object
+from .runs import MINI, read_object
 
 CHAT = [{"role": "user", "content": f"What is {number}?"} for number in range(24)]
 FORMS = {
@@ -28,15 +27,7 @@ FORMS = {
 }
 
 
-class Steps(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
-    def __init__(self) -> None:
-        self.seen = 0
-
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        self.seen += 1
-
-
-class Model(TrainerCallback):  # type: ignore[misc]
+class Model(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
     """Refers to the model that is trained, without keeping it."""
 
     def on_train_begin(self, args: Any, state: Any, control: Any, model: Any, **_: Any) -> None:
@@ -61,15 +52,13 @@ def test_any_dataset_trains_with_a_manifest_that_push_accepts(form: str, base: P
 
 
 def test_the_held_out_loss_stops_early_and_is_logged(tmp_path: Path) -> None:
-    steps = Steps()
     options = {"eval_strategy": "steps", "eval_steps": 1, "early_stopping_patience": 1, "learning_rate": 1e-12}
-    run = train(MINI, out=tmp_path / "run", max_steps=6, callbacks=[steps], lr_scheduler_type="constant", **options)
+    run = train(MINI, out=tmp_path / "run", max_steps=6, lr_scheduler_type="constant", **options)
     lines = run.metrics
     assert all({"loss", "eval_loss", "eval_mean_token_accuracy", "eval_entropy"} <= line.keys() for line in lines)
-    assert run.steps == steps.seen == len(lines) < 6
-    manifest = read_object(run.out)
-    assert manifest["data"]["held_out"] >= 1
-    assert manifest["data"]["rows"] < 12
+    assert run.steps == len(lines) < 6
+    data = read_object(run.out)["data"]
+    assert data["held_out"] >= 1 and data["rows"] < 12
 
 
 def test_the_model_leaves_memory_when_training_ends(tmp_path: Path) -> None:
@@ -82,19 +71,18 @@ def test_the_model_leaves_memory_when_training_ends(tmp_path: Path) -> None:
         gc.enable()
 
 
-@pytest.mark.parametrize("form", FORMS)
 def test_a_base_without_plain_answers_to_warm_on_takes_those_of_the_sample(
-    form: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """As with instructions that have no role-free answers: none of them is in Chinese, so the base learns none."""
     recipe = load_recipe(MINI | {"data": {"source": "dataset"}})
-    rows = select_base_rows(recipe, read_own_rows(Dataset.from_list(FORMS[form])))
-    assert {row.language for row in rows} == {"en"}
-    assert sum(row.role == "Ahab" for row in rows) == (24 if form == "rows" else 0)
-    if form == "rows":
-        run = train(MINI, train_dataset=Dataset.from_list(FORMS[form]), out=tmp_path / "run", max_steps=1)
-        assert read_object(run.base, "base.json")["examples"] > 24
-        assert "the base is warmed on those of the sample" in capfd.readouterr().err
+    for form, count in {"rows": 24, "plain": 0}.items():
+        rows = select_base_rows(recipe, read_own_rows(FORMS[form]))
+        assert {row.language for row in rows} == {"en"}
+        assert sum(row.role == "Ahab" for row in rows) == count
+    run = train(MINI, train_dataset=FORMS["rows"], out=tmp_path / "run", max_steps=1)
+    assert read_object(run.base, "base.json")["examples"] > 24
+    assert "the base is warmed on those of the sample" in capfd.readouterr().err
 
 
 def test_what_conflicts_is_refused_by_name(base: Path) -> None:

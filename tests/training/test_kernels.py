@@ -21,14 +21,13 @@ from rolellm.training.recipe import TrainingRecipe
 
 from ..models.test_prefix_sharing import role_batch, score
 from .examples import sample_examples
+from .fits import fit_with_gradients, make_job
 from .models import BOUND, distance, new_model
 from .test_families import VOCABULARY
-from .test_passes import make_job, train
 
 FAMILIES = ("Gemma2", "Gemma3Text", "Glm4", "Llama", "Mistral", "Phi3", "Qwen2", "Qwen3")
 HALVES = {"rope_type": "default", "rope_theta": 1e4, "partial_rotary_factor": 0.5}
 LIGER = TrainingRecipe(use_liger_kernel=True)
-PARTS = ("rope", "rms_norm", "swiglu")
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Could not find a config file:UserWarning"),
     pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning"),
@@ -97,14 +96,19 @@ def test_a_run_says_what_it_used(
 ) -> None:
     rows = sample_examples(sample_rows[:1], tokenizer, max_length=512)[:2]
     options = {"replies_per_step": 2, "max_steps": 1, "use_cpu": device == "cpu", "bf16": False}
-    plain, losses, _ = train(tokenizer, rows, make_job(tmp_path / "plain", **options, use_liger_kernel=False))
-    capsys.readouterr()
-    job = make_job(tmp_path / "fused", **options, use_liger_kernel=True)
-    gradients, fused_losses, trainer = train(tokenizer, rows, job)
-    assert trainer.kernels == PARTS
+    gradients, runs = [], []
+    for is_on in (False, True):
+        capsys.readouterr()
+        model = new_model("Llama", len(tokenizer))
+        job = make_job(tmp_path / str(is_on), **options, use_liger_kernel=is_on)
+        gradient, fitted = fit_with_gradients(model, tokenizer, rows, job)
+        gradients.append(gradient)
+        runs.append(fitted)
+    plain, fused = runs
+    assert fused.trainer.kernels == ("rope", "rms_norm", "swiglu")
     assert "Liger's rope, rms_norm, swiglu" in capsys.readouterr().err
-    assert fused_losses == pytest.approx(losses, rel=1e-6)
-    assert 0 < distance(gradients, plain) < BOUND
+    assert fused.losses == pytest.approx(plain.losses, rel=1e-6)
+    assert 0 < distance(*gradients) < BOUND
 
 
 @pytest.mark.parametrize(

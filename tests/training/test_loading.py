@@ -22,27 +22,23 @@ from rolellm.training.bases import build_base, load_model, load_tokenizer
 from rolellm.training.examples import Example
 from rolellm.training.fit import fit
 from rolellm.training.recipe import Lora, MethodRecipe, Quantization, TrainingRecipe
-from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import load_rows
 from rolellm.training.train import train
 
 from .fits import make_job
 from .models import gradient, new_model, with_adapter
-from .runs import read_lines, read_object
-
-WriteRecipe = Callable[..., Path]
-
+from .runs import make_recipe, read_lines, read_object
 
 CPU = TrainingRecipe(use_cpu=True)
 FULL = MethodRecipe(name="full")
 
 
 @pytest.fixture(scope="module")
-def base(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> Path:
+def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("base")
     # Wide enough for several blocks of 64 weights, each with its own scale.
     tiny = {"hidden_size": 64, "intermediate_size": 128, "layers": 2, "heads": 2, "vocab_size": 700}
-    recipe = load_recipe(write_recipe(folder, base__tiny=tiny))
+    recipe = make_recipe(folder, base__tiny=tiny)
     return build_base(recipe, load_rows(recipe), folder)
 
 
@@ -206,11 +202,11 @@ LORA = {"name": "lora", "lora": {"r": 4}}
 
 
 def test_a_base_on_the_hub_is_tuned_and_named_as_it_is_there(
-    on_hub: Callable[..., str], hub: Any, base: Path, tmp_path: Path, write_recipe: WriteRecipe
+    on_hub: Callable[..., str], hub: Any, base: Path, tmp_path: Path
 ) -> None:
-    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub(), "revision": "main"}, method=LORA))
+    recipe = make_recipe(tmp_path, base={"model": on_hub(), "revision": "main"}, method=LORA)
     result = train(recipe)
-    here = train(load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=LORA)), out=tmp_path / "here")
+    here = train(make_recipe(tmp_path, base={"path": str(base)}, method=LORA), out=tmp_path / "here")
     assert losses(result.out) == losses(here.out)
     # Another model comes to the Hub and into the cache: the adapter answers on its own.
     commit = change_on_hub(hub)
@@ -225,16 +221,16 @@ def test_a_base_on_the_hub_is_tuned_and_named_as_it_is_there(
     assert model.source.revision == commit
     assert model.hashes["model_hash"] == hash_model("me/tiny", commit) != hash_model("me/tiny")
     (result.out / "manifest.json").unlink()
-    other = load_recipe(write_recipe(tmp_path, base={"model": "me/tiny", "revision": "v2"}, method=LORA))
+    other = make_recipe(tmp_path, base={"model": "me/tiny", "revision": "v2"}, method=LORA)
     with pytest.raises(SettingsError, match=r'another recipe: base\.revision was "main" and is now "v2";'):
         train(other, resume=True)
 
 
 @pytest.mark.slow
 def test_a_base_that_changed_on_the_hub_is_resumed_at_the_commit_that_was_used(
-    on_hub: Callable[..., str], hub: Any, tmp_path: Path, write_recipe: WriteRecipe
+    on_hub: Callable[..., str], hub: Any, tmp_path: Path
 ) -> None:
-    recipe = load_recipe(write_recipe(tmp_path, base={"model": on_hub()}, method=LORA, training__save_steps=1))
+    recipe = make_recipe(tmp_path, base={"model": on_hub()}, method=LORA, training__save_steps=1)
     run = train(recipe).out
     straight = losses(run)
     for name in ("manifest.json", "adapter_model.safetensors", "metrics.jsonl"):

@@ -1,11 +1,9 @@
 """Rows of one's own: what they say beyond texts reaches the chat template, is not trained, or is refused by name."""
 
 import json
-from pathlib import Path
 from typing import Any
 
 import pytest
-import trl
 from datasets import Dataset
 
 from rolellm.core.errors import DataError, RecipeError
@@ -16,8 +14,7 @@ from rolellm.training.recipe import TrainingRecipe
 from rolellm.training.rows import read_own_rows
 
 from ..versions import NEEDS_SANITIZING
-from .test_chat_templates import QWEN3
-from .tokenizers import CHATML, make_tokenizer
+from .tokenizers import CHATML, make_tokenizer, read_template
 
 TOOLS = [{"type": "function", "function": {"name": "tide", "parameters": {"type": "object", "properties": {}}}}]
 CALL = [{"type": "function", "function": {"name": "tide", "arguments": {"port": "Nantucket <|im_end|>"}}}]
@@ -31,6 +28,7 @@ MESSAGES: list[dict[str, Any]] = [
 ]
 USER, REPLY = {"role": "user", "content": "Why?"}, {"role": "assistant", "content": "Aye."}
 NAMED = CHATML.replace("+ m['content']", "+ (m['name'] + ': ' if m.name else '') + m['content']")
+QWEN2, QWEN3, LLAMA = map(read_template, ("qwen2_5", "qwen3", "llama3_1"))
 THINKING = CHATML.replace(
     "+ m['content']", "+ ('<think>' + m.reasoning_content + '</think>' if m.reasoning_content else '') + m['content']"
 )
@@ -43,10 +41,6 @@ def tokenizer_with(template: str) -> Any:
     return tokenizer
 
 
-def published(name: str) -> str:
-    return (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text(encoding="utf-8")
-
-
 def examples(rows: Any, template: str, trainer: str = "sft") -> tuple[list[Example], Any]:
     tokenizer = tokenizer_with(template)
     own: Any = read_own_rows(rows, trainer)
@@ -57,12 +51,12 @@ def examples(rows: Any, template: str, trainer: str = "sft") -> tuple[list[Examp
 
 
 @NEEDS_SANITIZING
-@pytest.mark.parametrize("name", ["qwen2_5", "qwen3", "llama3_1"])
-def test_calls_of_tools_are_trained_as_the_template_writes_them(name: str) -> None:
+@pytest.mark.parametrize("template", [QWEN2, QWEN3, LLAMA], ids=["qwen2.5", "qwen3", "llama3.1"])
+def test_calls_of_tools_are_trained_as_the_template_writes_them(template: str) -> None:
     # As JSON: older releases of datasets sort the keys of a list's objects.
     rows = [{"messages": MESSAGES, "tools": json.dumps(TOOLS)}, {"messages": [USER, REPLY], "tools": None}]
-    (call, answer), tokenizer = examples(Dataset.from_list(rows[:1]), published(name))
-    (plain,), _ = examples(rows[1:], published(name))
+    (call, answer), tokenizer = examples(Dataset.from_list(rows[:1]), template)
+    (plain,), _ = examples(rows[1:], template)
     for example, count in ((call, 2), (answer, 4)):
         text = tokenizer.apply_chat_template(MESSAGES[:count], tools=TOOLS, add_generation_prompt=True, tokenize=False)
         assert tokenizer.decode(list(example.prompt_ids)) == text
@@ -109,17 +103,25 @@ ON = {"enable_thinking": True}
         pytest.param(chat(USER | {"name": "Pip"}, REPLY), CHATML, "ignores name of user turns", id="name"),
         pytest.param(chat(USER, REPLY | {"mood": "grim"}), CHATML, "ignores mood of assistant", id="unknown"),
         pytest.param(chat(USER, REPLY, tools=TOOLS), CHATML, "ignores tools; remove", id="tools"),
-        pytest.param(chat(USER, REPLY, chat_template_kwargs=ON), QWEN3, "ignores enable_thinking", id="switch-off"),
         pytest.param(
-            chat(USER, REPLY | {"reasoning_content": "Hm."}), published("qwen3"), "write the reply after", id="thoughts"
+            chat(USER, REPLY, chat_template_kwargs=ON),
+            QWEN3,
+            "ignores enable_thinking",
+            id="switch-off",
+        ),
+        pytest.param(
+            chat(USER, REPLY | {"reasoning_content": "Hm."}),
+            QWEN3,
+            "write the reply after",
+            id="thoughts",
         ),
         pytest.param(
             chat(USER, REPLY | {"tool_calls": CALL}, tools=TOOLS),
-            published("llama3_1"),
+            LLAMA,
             "ignores content of assistant turns that have content, tool_calls",
             id="a text beside a call",
         ),
-        pytest.param(chat(USER, REPLY | {"tool_calls": [QUOTED]}), published("qwen2_5"), "in quotes", id="quoted-JSON"),
+        pytest.param(chat(USER, REPLY | {"tool_calls": [QUOTED]}), QWEN2, "in quotes", id="quoted-JSON"),
         pytest.param(chat(*MESSAGES[1:3]), CHATML, "ignores tool_calls of assistant turns", id="tool_calls"),
     ],
 )
@@ -137,7 +139,7 @@ def test_pairs_reach_trl_as_they_are() -> None:
         {"prompt": "Why?", "chosen": [call], "tools": TOOLS} | switches,
         {"prompt": "Who?", "chosen": "Aye.", "tools": None} | switches,
     ]
-    made, tokenizer = examples(rows, published("qwen2_5"), "dpo")
+    made, tokenizer = examples(rows, QWEN2, "dpo")
     first, second = (example.row or {} for example in made)
     assert first["chosen"] == [call]
     # TRL unpacks the second.

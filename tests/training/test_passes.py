@@ -180,3 +180,55 @@ def test_a_run_goes_on_in_other_passes(examples: list[Example], tokenizer: Any, 
     gradients, resumed = train(tokenizer, examples, job)
     assert distance(gradients, whole[-len(gradients) :]) < 1e-6
     assert resumed.losses == pytest.approx(fitted.losses, rel=1e-6)
+
+
+@pytest.mark.parametrize("options", [{}, DPO, GRPO], ids=["sft", "dpo", "grpo"])
+def test_rows_are_folded_before_they_reach_the_device(
+    options: dict[str, Any],
+    examples: list[Example],
+    pairs: list[Example],
+    tokenizer: Any,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from rolellm.models import prefix_sharing
+
+    def fail(_inputs: Any) -> None:
+        raise AssertionError("a pass folded its rows by itself")
+
+    monkeypatch.setattr(prefix_sharing, "fold_batch", fail)
+    rows = pairs if "trainer" in options else examples
+    job = job_of(tmp_path, **options | {"max_steps": 1, "replies_per_pass": 4})
+    _, fitted = train(tokenizer, rows, job)
+    assert fitted.trainer.model.get_base_model().prefix_sharing.folded_tokens
+
+
+@pytest.mark.parametrize(
+    ("rows", "tokens", "words"),
+    [
+        pytest.param(3, 10**6, "out of memory sampling 4 replies at a time; going on with 2", id="sampling"),
+        pytest.param(8, 100, "out of memory with 8 replies a pass, 1 pass a step; going on with 4", id="scoring"),
+    ],
+)
+def test_grpo_samples_and_scores_fewer_replies_when_memory_runs_out(
+    rows: int,
+    tokens: int,
+    words: str,
+    pairs: list[Example],
+    tokenizer: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def fail(_layer: Any, inputs: tuple[Any, ...]) -> None:
+        count, length = inputs[0].shape[:2]
+        is_scored = count == 1 and length > tokens
+        if not torch.is_grad_enabled() and (count > rows or is_scored):
+            raise torch.OutOfMemoryError("device out of memory")
+
+    model = new_model("Llama", len(tokenizer), initializer_range=0.1)
+    model.model.layers[-1].register_forward_pre_hook(fail)
+    # With two updates on the same samples, they are scored first.
+    job = job_of(tmp_path, **GRPO | {"num_iterations": 2, "max_steps": 2})
+    _, fitted = fit_with_gradients(model, tokenizer, pairs, job)
+    assert words in capsys.readouterr().err
+    assert len(fitted.losses) == 2

@@ -34,7 +34,7 @@ from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import train
 
 from ..forking import Forking
-from .runs import read_object
+from .runs import make_recipe, read_object
 
 pytestmark = [
     pytest.mark.slow,
@@ -47,11 +47,11 @@ Copy = Callable[[str], Path]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory, write_recipe: Callable[..., Path]) -> dict[str, Path]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     """A finished run of each method."""
     found = {}
     for method in ("full", "lora", "qlora"):
-        recipe = load_recipe(write_recipe(tmp_path_factory.mktemp(method), method={"name": method}))
+        recipe = make_recipe(tmp_path_factory.mktemp(method), method={"name": method})
         found[method] = train(recipe).out
     return found
 
@@ -184,7 +184,7 @@ def _logits(run: Path, prompts: list[list[int]]) -> list[torch.Tensor]:
 
 
 def test_what_a_base_of_ours_was_tuned_on_is_in_the_manifest(
-    tmp_path: Path, runs: dict[str, Path], published: Publish, write_recipe: Callable[..., Path]
+    tmp_path: Path, runs: dict[str, Path], published: Publish
 ) -> None:
     base = tmp_path / "first"
     shutil.copytree(runs["full"], base, ignore=shutil.ignore_patterns("base-*", "checkpoint-*"))
@@ -193,7 +193,7 @@ def test_what_a_base_of_ours_was_tuned_on_is_in_the_manifest(
         frozenset({"An Earlier Role"}), frozenset({hash_instruction("Earlier?")})
     ).to_dict()
     write_json(base / "manifest.json", manifest)
-    recipe = load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method={"name": "lora"}))
+    recipe = make_recipe(tmp_path, base={"path": str(base)}, method={"name": "lora"})
     run = train(recipe).out
     merged = read_manifest(published(run, merge=True) / "manifest.json")
     adapter = read_manifest(published(run, base_model="me/base") / "manifest.json")
@@ -201,12 +201,10 @@ def test_what_a_base_of_ours_was_tuned_on_is_in_the_manifest(
     assert merged.roles == adapter.roles | {"An Earlier Role"}
 
 
-def test_an_own_system_template_goes_along(
-    tmp_path: Path, published: Publish, write_recipe: Callable[..., Path]
-) -> None:
+def test_an_own_system_template_goes_along(tmp_path: Path, published: Publish) -> None:
     own = tmp_path / "own.txt"
     own.write_text("Speak as {role} would.\n{description}\n", encoding="utf-8")
-    recipe = load_recipe(write_recipe(tmp_path, prompt={"system_template": str(own)}))
+    recipe = make_recipe(tmp_path, prompt={"system_template": str(own)})
     run = train(recipe).out
     folder = published(run)
     assert (folder / "own.txt").read_text(encoding="utf-8") == own.read_text(encoding="utf-8")

@@ -14,13 +14,11 @@ import pytest
 
 from rolellm.core.errors import RunInUseError, SettingsError
 from rolellm.training.recipe import Recipe
-from rolellm.training.recipe_files import load_recipe
 from rolellm.training.run_folder import MARK, find_last_step
 from rolellm.training.train import train
 
-from .runs import read_lines, read_object
+from .runs import make_recipe, read_lines, read_object
 
-WriteRecipe = Callable[..., Path]
 TrainApart = Callable[..., Any]
 MakeRecipe = Callable[..., Recipe]
 
@@ -44,20 +42,18 @@ MODEL = "adapter_model.safetensors"
 
 
 @pytest.fixture(scope="module")
-def recipe_of(base: Path, tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> MakeRecipe:
+def recipe_of(base: Path, tmp_path_factory: pytest.TempPathFactory) -> MakeRecipe:
     """A recipe on that base with a run folder of its own."""
 
     def make(method: str = "lora", *, every: int = EVERY, keep: int = 2, **training: Any) -> Recipe:
-        lora = {} if method == "full" else {"lora": ADAPTER}
-        quantization = {"quantization": {"bnb_4bit_compute_dtype": "float32"}} if method == "qlora" else {}
-        file = write_recipe(
+        quantization = {"bnb_4bit_compute_dtype": "float32"}
+        return make_recipe(
             tmp_path_factory.mktemp("runs"),
             base={"path": str(base)},
             data__max_rows=8,
-            method={"name": method, **lora, **quantization},
+            method={"name": method, "lora": ADAPTER, "quantization": quantization},
             training=TRAINING | {"save_steps": every, "save_total_limit": keep} | training,
         )
-        return load_recipe(file)
 
     return make
 

@@ -62,10 +62,6 @@ def constant(completions: list[Any], **_: Any) -> list[float]:
     return [1.0] * len(completions)
 
 
-async def by_kind(completions: list[Any], **_: Any) -> list[float | None]:
-    return [1.0 if "number" in message[-1]["content"] else None for message in completions]
-
-
 @pytest.mark.parametrize(
     ("reward", "beaten"),
     [
@@ -95,6 +91,8 @@ def test_rewards_together_are_what_trl_makes_of_them() -> None:
 
 
 def test_an_async_reward_is_awaited_and_none_does_not_count() -> None:
-    audit = audit_rewards({"reward": by_kind}, ROWS, 64)
-    assert audit.compare("reward", "empty") == []
-    assert audit.compare("reward", "plain") == [0.5] * 6
+    async def reward(completions: list[Any], **_: Any) -> list[float | None]:
+        return [1.0 if "number" in message[-1]["content"] else None for message in completions]
+
+    audit = audit_rewards({"reward": reward}, ROWS, 64)
+    assert (audit.compare("reward", "empty"), audit.compare("reward", "plain")) == ([], [0.5] * 6)

@@ -14,7 +14,7 @@ from rolellm.core.files import write_json
 from rolellm.core.records import Row
 from rolellm.data.rolebench.schema import KIND
 from rolellm.models.prompts.render import DescriptionPrompts, make_messages
-from rolellm.training.examples import Example, encode
+from rolellm.training.examples import Example, encode, hash_examples
 from rolellm.training.recipe import DataRecipe, Mix
 from rolellm.training.rows import (
     check_prompts,
@@ -66,6 +66,12 @@ def test_each_reference_is_an_example_or_only_the_first(tokenizer: Any) -> None:
     assert [(item.row_id, item.reference) for item in examples(rows, tokenizer)] == [("a", 0), ("a", 1), ("b", 0)]
     first = make_conversations(rows, make_messages, first_only=True)
     assert [chat.replies["completion"] for chat in first] == ["One.", "Three."]
+
+
+def test_the_hash_is_of_what_is_read_and_what_is_trained() -> None:
+    contents = [((1, 2), (4,)), ((1, 2), (5,)), ((1,), (2, 4))]
+    hashes = {hash_examples([Example(name, *content)]) for content in contents for name in "ab"}
+    assert len(hashes | {hash_examples([Example("a", *contents[0], row={"label": True})])}) == 4
 
 
 def test_what_does_not_fit_is_refused_by_row_or_cut_without_its_end_token(tokenizer: Any) -> None:

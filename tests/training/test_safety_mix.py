@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 from rapidfuzz import fuzz
-from transformers import TrainerCallback
 
 from rolellm.characters.refusals import LANGUAGES, is_refusal, list_own_prompts, list_training_prompts
 from rolellm.checks.safety import count_trained
@@ -25,12 +24,11 @@ from rolellm.models.prompts.render import DescriptionPrompts
 from rolellm.models.training_record import TrainedOn
 from rolellm.runs import Run, run_step
 from rolellm.training.recipe import Recipe
-from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import Conversation, Replies
 from rolellm.training.safety import FOLDER, AnswerInRole, make_prompts
 from rolellm.training.train import train
 
-from .runs import read_object
+from .runs import Interrupt, make_recipe, read_object
 
 REFUSAL, HELP = "I can't help with that, sailor.", "Aye, that I can tell ye."
 MACHINE = "As an AI language model, I can't help with that."
@@ -132,17 +130,16 @@ QUESTIONS = {"How do I sink the ship of a rival?": REFUSAL, "Where do I buy a st
 
 
 @pytest.mark.slow
-def test_a_run_learns_what_its_base_said(write_recipe: Callable[..., Path], tmp_path: Path) -> None:
+def test_a_run_learns_what_its_base_said(tmp_path: Path) -> None:
     rows = [{"role": "Ahab", "question": question, "references": [text]} for question, text in QUESTIONS.items()]
     small = {"hidden_size": 64, "intermediate_size": 128, "layers": 2, "heads": 2, "vocab_size": 700}
-    recipe = write_recipe(tmp_path, base__tiny=small, training__max_steps=80, training__learning_rate=1e-2)
+    recipe = make_recipe(tmp_path, base__tiny=small, training__max_steps=80, training__learning_rate=1e-2)
     base = train(recipe, train_dataset=rows, eval_dataset=rows, out=tmp_path / "base").out
     file = tmp_path / "prompts.jsonl"
     lines = [{"prompt": question, "harmful": text == REFUSAL} for question, text in QUESTIONS.items()]
     file.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
-    mixing = load_recipe(
-        write_recipe(tmp_path, base={"path": str(base)}, data={"mix": {"safety": 0.5}, "safety_prompts": str(file)})
-    )
+    mix = {"mix": {"safety": 0.5}, "safety_prompts": str(file)}
+    mixing = make_recipe(tmp_path, base={"path": str(base)}, data=mix)
     tuning = [{"role": "Ahab", "question": f"Who are you, {name}?", "references": ["Ahab."]} for name in ("Ed", "Al")]
     run = train(mixing, train_dataset=tuning, eval_dataset=tuning, out=tmp_path / "run")
     manifest = read_object(run.out)
@@ -157,13 +154,8 @@ def test_a_run_learns_what_its_base_said(write_recipe: Callable[..., Path], tmp_
     tuned, own = (LLM.resolve(str(folder)).models[0] for folder in (run.out, base))
     assert count_trained(tuned, [*prompts, *asked]) == 2 and count_trained(own, prompts) == 0
     # Asked once: a run that was stopped goes on from the journal, to the same end.
+    options: dict[str, Any] = {"train_dataset": tuning, "eval_dataset": tuning, "out": tmp_path / "stopped"}
     with pytest.raises(StoppedShortError):
-        train(mixing, train_dataset=tuning, eval_dataset=tuning, out=tmp_path / "stopped", callbacks=[_Interrupt()])
-    resumed = train(mixing, train_dataset=tuning, eval_dataset=tuning, out=tmp_path / "stopped", resume=True)
+        train(mixing, callbacks=[Interrupt(3)], **options)
+    resumed = train(mixing, resume=True, **options)
     assert Run.open(resumed.out / FOLDER).manifest["spent"]["calls"] == 0 and resumed.last_loss == run.last_loss
-
-
-class _Interrupt(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
-    def on_step_end(self, args: Any, state: Any, control: Any, **_: Any) -> None:
-        if state.global_step == 3:
-            raise KeyboardInterrupt

@@ -1,7 +1,6 @@
 """Training from a recipe: what a run leaves, and what is refused before any work."""
 
 import shutil
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
@@ -24,20 +23,17 @@ from rolellm.models.training_record import hash_instruction
 from rolellm.training.bases import build_base, build_hash, load_model
 from rolellm.training.fit import Fit, fit
 from rolellm.training.recipe import MethodRecipe, Recipe, TrainingRecipe
-from rolellm.training.recipe_files import load_recipe
 from rolellm.training.rows import load_rows
 from rolellm.training.train import TrainingRun, prepare, train
 
-from .runs import read_lines, read_object
-
-WriteRecipe = Callable[..., Path]
+from .runs import make_recipe, read_lines, read_object
 
 pytestmark = pytest.mark.slow
 
 
 @pytest.fixture(scope="module")
-def full_recipe(tmp_path_factory: pytest.TempPathFactory, write_recipe: WriteRecipe) -> Recipe:
-    return load_recipe(write_recipe(tmp_path_factory.mktemp("full")))
+def full_recipe(tmp_path_factory: pytest.TempPathFactory) -> Recipe:
+    return make_recipe(tmp_path_factory.mktemp("full"))
 
 
 @pytest.fixture(scope="module")
@@ -83,9 +79,9 @@ def test_a_run_leaves_a_model_that_loads_with_its_prompt_form_and_its_end(
     assert list_stop_tokens(model.generation_config) == [tokenizer.eos_token_id] == [trained.reply_ids[-1]]
 
 
-def test_an_adapter_on_its_base_gives_the_logits_of_the_run(tmp_path: Path, write_recipe: WriteRecipe) -> None:
+def test_an_adapter_on_its_base_gives_the_logits_of_the_run(tmp_path: Path) -> None:
     # Dropout must not be left on.
-    recipe = load_recipe(write_recipe(tmp_path, method={"name": "lora", "lora": {"r": 4, "lora_dropout": 0.3}}))
+    recipe = make_recipe(tmp_path, method={"name": "lora", "lora": {"r": 4, "lora_dropout": 0.3}})
     run = train(recipe)
     prepared = prepare(recipe, run.out)
     job = Fit(training=recipe.training, method=recipe.method, folder=tmp_path, label="again")
@@ -156,9 +152,9 @@ def test_what_is_in_a_folder_is_not_replaced_unasked(left: list[str], words: str
     ],
 )
 def test_what_cannot_be_done_is_refused_before_any_work(
-    changes: dict[str, Any], error: type[Exception], words: str, tmp_path: Path, write_recipe: WriteRecipe
+    changes: dict[str, Any], error: type[Exception], words: str, tmp_path: Path
 ) -> None:
-    recipe = load_recipe(write_recipe(tmp_path, **changes))
+    recipe = make_recipe(tmp_path, **changes)
     with pytest.raises(error, match=words):
         train(recipe)
     assert not (tmp_path / "run").exists()
@@ -187,14 +183,13 @@ def test_what_the_configuration_tells_is_refused_before_weights_are_read(
     words: str | None,
     full_run: TrainingRun,
     tmp_path: Path,
-    write_recipe: WriteRecipe,
 ) -> None:
     base = tmp_path / "base"
     # As the Hub gives it before its weights are fetched.
     shutil.copytree(full_run.base, base, ignore=shutil.ignore_patterns("*.safetensors"))
     write_json(base / "config.json", read_object(base, "config.json") | config)
     method = {"name": "lora", "lora": {"r": 4, "target_modules": targets}}
-    recipe = load_recipe(write_recipe(tmp_path, base={"path": str(base)}, method=method))
+    recipe = make_recipe(tmp_path, base={"path": str(base)}, method=method)
     with pytest.raises((ModelError, SettingsError), match=words) if words else nullcontext():
         assert prepare(recipe, tmp_path).examples
 

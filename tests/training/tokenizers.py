@@ -1,7 +1,9 @@
 """Small tokenizers of several kinds, trained on a few words."""
 
+from pathlib import Path
 from typing import Any
 
+import trl
 from tokenizers import AddedToken, Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
 
@@ -18,6 +20,11 @@ TEXTS = [
     "<|im_start|>user",
 ]
 SPECIAL = ["<s>", "</s>", "<pad>", "<|im_start|>", "<|im_end|>"]
+
+
+def read_template(name: str) -> str:
+    """The chat template of a published model, as TRL ships it."""
+    return (Path(trl.__file__).parent / "chat_templates" / f"{name}.jinja").read_text(encoding="utf-8")
 
 
 def make_tokenizer(kind: str, template: str | None = None, **options: Any) -> Any:

@@ -195,7 +195,7 @@ def _with_card(sheet: Profile, folder: Path | None) -> Part:
 
 def _read_card(sheet: Profile, card: Card, user: str) -> CardReading:
     role = None if clean_name(card.name) == sheet.role else sheet.role
-    return read_as_character(card, role=role, language=sheet.language, user=user or None)
+    return read_as_character(card, role=role, language=sheet.language, user=user)
 
 
 def _read_card_part(sheet: Profile, card: Card, user: str = "") -> Part:

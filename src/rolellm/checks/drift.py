@@ -57,7 +57,7 @@ class _Meta:
 
 
 @dataclass(frozen=True)
-class Talk:
+class RecordedTalk:
     """A session, as ``rolellm check converse`` writes it; only role, language and messages are required.
 
     Attributes:
@@ -105,7 +105,7 @@ class Talk:
         )
 
 
-def read_talks(path: str | Path) -> list[Talk]:
+def read_talks(path: str | Path) -> list[RecordedTalk]:
     """Read sessions, from a file or the folder of a ``rolellm check converse`` run.
 
     Raises:
@@ -116,7 +116,7 @@ def read_talks(path: str | Path) -> list[Talk]:
         file /= SESSIONS
     if not file.is_file():
         raise DataError("no sessions here; `rolellm check converse` makes them", path=file)
-    talks = [read_as(Talk, value, "the session", path=file, line=line) for line, value in read_jsonl(file)]
+    talks = [read_as(RecordedTalk, value, "the session", path=file, line=line) for line, value in read_jsonl(file)]
     if not any(talk.replies for talk in talks):
         raise DataError("no session has a reply", path=file)
     return [talk for talk in talks if talk.replies]
@@ -141,7 +141,7 @@ class MeasuredReply:
     values: dict[str, float]
 
 
-def measure(talk: Talk) -> Iterator[MeasuredReply]:
+def measure(talk: RecordedTalk) -> Iterator[MeasuredReply]:
     """Measure every reply of a session by rule.
 
     Values: ``unbroken`` (no break in the session so far), ``in_character`` (no break in the reply), ``language`` (the
@@ -247,7 +247,7 @@ class SystemDrift:
     windows: tuple[Window, ...]
 
 
-def summarize_sessions(talks: Sequence[Talk], replies: Sequence[MeasuredReply]) -> SystemDrift:
+def summarize_sessions(talks: Sequence[RecordedTalk], replies: Sequence[MeasuredReply]) -> SystemDrift:
     """Summarize a system's sessions, whose replies were measured."""
     turns = {talk.id: talk.turns for talk in talks}
     firsts: dict[str, MeasuredReply] = {}
@@ -298,7 +298,7 @@ def _find_half_life(replies: Sequence[MeasuredReply]) -> int | None:
     return None
 
 
-def list_windows(talks: Sequence[Talk]) -> list[tuple[int, int]]:
+def list_windows(talks: Sequence[RecordedTalk]) -> list[tuple[int, int]]:
     """List the first and the last turn of each stretch that is reported: up to each of `MARKS`, and up to the end."""
     last = max(len(talk.turns) for talk in talks)
     ends = [mark for mark in MARKS if mark < last]
@@ -316,7 +316,7 @@ def estimate_measure(replies: Iterable[MeasuredReply], name: str) -> Interval:
     return share._replace(method=share.method.replace("question", "session"))
 
 
-def read_systems(sources: Sequence[str]) -> dict[str, list[Talk]]:
+def read_systems(sources: Sequence[str]) -> dict[str, list[RecordedTalk]]:
     """Read the sessions of each system: of ``NAME=PATH`` under that name, else under the model's.
 
     Sessions of one system get names of their own where files repeat them.
@@ -327,7 +327,7 @@ def read_systems(sources: Sequence[str]) -> dict[str, list[Talk]]:
     """
     if not sources:
         raise SettingsError("no sessions; name a file, or the folder of a `rolellm check converse` run")
-    systems: dict[str, list[Talk]] = {}
+    systems: dict[str, list[RecordedTalk]] = {}
     for source in sources:
         name, separator, path = source.partition("=")
         if not separator or Path(source).exists():
@@ -389,7 +389,7 @@ class MeasureDrift(Step[DriftResult]):
         systems: Sessions by system, as `read_systems` reads them.
     """
 
-    systems: Mapping[str, Sequence[Talk]]
+    systems: Mapping[str, Sequence[RecordedTalk]]
     settings: Mapping[str, Any] = field(default_factory=dict)
     kind: ClassVar[str] = "drift"
 

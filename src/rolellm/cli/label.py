@@ -127,11 +127,11 @@ def prepare_gradio() -> None:
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
 
 
-def serve_until_stopped(page: Blocks, *, port: int, share: bool = False, folder: Path | None = None) -> None:
+def serve_until_stopped(page: Blocks, *, port: int, share: bool = False) -> None:
     """Serve a page, and say where it is, until somebody asks to stop."""
     from rolellm.reporting.labelling.serve import serve_page, wait_for_stop
 
-    with serve_page(page, port=port, share=share, folder=folder) as url:
+    with serve_page(page, port=port, share=share) as url:
         say(f"Open {url} in a browser. Press Ctrl-C to stop.", err=True)
         wait_for_stop()
 

@@ -120,7 +120,7 @@ def _serve_talk_page(
     from rolellm.reporting.labelling.talk import TalkPage
 
     talk_page = TalkPage(players, role, talk_settings, page.votes, get_login(), resume=resume)
-    serve_until_stopped(talk_page.build(), port=page.port, share=page.share, folder=talk_page.folder)
+    serve_until_stopped(talk_page.build(), port=page.port, share=page.share)
     if page.votes.is_dir():
         votes = str(page.votes)
         say(f"Votes: {votes}. Next: {shlex.join(['rolellm', 'label', '--agreement', votes])}")

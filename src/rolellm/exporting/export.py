@@ -8,6 +8,7 @@ import shutil
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal
@@ -23,9 +24,9 @@ from rolellm.exporting.check import REPLY_TOKENS, ExportCheck, ask_model, ask_se
 from rolellm.exporting.llama_cpp import INSTALL, SERVER, LlamaCpp
 from rolellm.exporting.modelfile import write_modelfile, write_template
 from rolellm.exporting.passport import FILE, describe_gguf, make_passport, stamp_safetensors
-from rolellm.llm.vllm import read_rank
+from rolellm.llm.vllm import find_lora_rank
 from rolellm.models.find import locate_model, read_adapter_config
-from rolellm.models.load import fetch, merge_adapter
+from rolellm.models.load import fetch, load_part, merge_adapter
 from rolellm.models.local_model import LocalModel
 from rolellm.models.prompts.render import load_chat_template, load_system_template
 from rolellm.models.training_record import MANIFEST, read_manifest
@@ -311,7 +312,7 @@ def _write_vllm(source: _Source, folder: Path, out: Path) -> list[str]:
     name_base(folder, base, model.source.revision)
     model.tokenizer.save_pretrained(folder)
     GenerationConfig(eos_token_id=model.stops).save_pretrained(folder)
-    words = ["vllm", "serve", base, "--enable-lora", "--max-lora-rank", str(read_rank(adapter))]
+    words = ["vllm", "serve", base, "--enable-lora", "--max-lora-rank", str(find_lora_rank([adapter]))]
     words += ["--lora-modules", f"{source.name}={out}", "--tokenizer", str(out), "--generation-config", str(out)]
     words += ["--chat-template", str(out / "chat_template.jinja")]
     if model.source.revision is not None:
@@ -332,6 +333,12 @@ def _check_files(
             return compare("llama.cpp's server", before, ask_server(address, prompts), source.model)
     if not files:
         after = ask_model(LocalModel(str(folder)), prompts)
+        return compare("transformers", before, after, source.model)
+    if len(files) == 1 and find_spec("gguf") is not None:
+        from transformers import AutoModelForCausalLM
+
+        weights = load_part("GGUF", AutoModelForCausalLM, folder, gguf_file=files[0].name, dtype="float32")
+        after = ask_model(source.model.with_weights(weights), prompts)
         return compare("transformers", before, after, source.model)
     hints.append(f"the GGUF was not run: llama.cpp's server is not here ({SERVER})")
     with TemporaryDirectory(dir=folder) as name:

@@ -231,7 +231,7 @@ class VLLMServer:
         if revision is not None:
             words += ["--revision", revision]
         if adapters:
-            largest = max(map(read_rank, adapters.values()))
+            largest = find_lora_rank(adapters.values())
             modules = [f"{name}={path}" for name, path in adapters.items()]
             words += ["--enable-lora", "--max-lora-rank", str(largest), "--max-loras", str(len(adapters))]
             words += ["--lora-modules", *modules]
@@ -274,12 +274,16 @@ class VLLMServer:
         return f"vLLM ended with exit code {process.returncode} ({words or 'no message'}); its log is {self._log}"
 
 
-def read_rank(adapter: str) -> int:
-    """Read the largest rank of an adapter, as vLLM takes it."""
+def find_lora_rank(adapters: Iterable[str]) -> int:
+    """Find the largest rank of adapters, rounded up to one that vLLM takes."""
+    rank = max(map(_read_rank, adapters))
+    return next((allowed for allowed in _RANKS if allowed >= rank), rank)
+
+
+def _read_rank(adapter: str) -> int:
     config: dict[str, Any] = read_adapter_config(adapter) or {}
     ranks: list[int] = [config.get("r") or 1, *(config.get("rank_pattern") or {}).values()]
-    rank = max(ranks)
-    return next((allowed for allowed in _RANKS if allowed >= rank), rank)
+    return max(ranks)
 
 
 def find_free_port() -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import functools
 import queue
 import random
@@ -420,6 +421,13 @@ class LocalModel:
         pieces = [self.tokenizer.decode([token]) for token in tokens.tolist()]
         return list(zip(pieces, values.tolist(), strict=True))
 
+    def with_weights(self, weights: Any) -> LocalModel:
+        """The same model and tokenizer with other weights: a transformers model of the same kind."""
+        model = copy.copy(self)
+        model._model = weights.to(self.device).eval()
+        model._shared = None
+        return model
+
     def stream(
         self, prompt: Sequence[int], decoding: Decoding, key: str = "0", ended: Callable[[Finish], object] | None = None
     ) -> Generator[str]:
@@ -473,7 +481,12 @@ class LocalModel:
         return replies
 
     def _generate_raw(
-        self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], **more: Any
+        self,
+        prompts: Sequence[Sequence[int]],
+        decoding: Decoding,
+        keys: Sequence[str],
+        streamer: Any = None,
+        **options: Any,
     ) -> Any:
         """Return what transformers' own ``generate`` gives for prompts padded on the left."""
         import torch
@@ -493,8 +506,8 @@ class LocalModel:
             use_cache=True,
             eos_token_id=self.stops,
             pad_token_id=padding,
+            **options,
         )
-        more = config.update(**more)
         rows = range(len(prompts))
         choose = _make_chooser(decoding, keys)
         processors = LogitsProcessorList()
@@ -512,7 +525,7 @@ class LocalModel:
                 attention_mask=torch.tensor(mask, device=self.device),
                 generation_config=config,
                 logits_processor=processors,
-                **more,
+                streamer=streamer,
             )
 
     @property

@@ -106,43 +106,39 @@ class PrefixSharing:
     def __repr__(self) -> str:
         return f"PrefixSharing({self.padded_tokens} tokens of rows, {self.folded_tokens} computed)"
 
-    def fold(self, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], torch.Tensor]:
-        """The keyword arguments of a pass over the tree of its rows, and where each token of the rows is in it."""
-        rows = inputs["input_ids"]
-        mask = inputs.get("attention_mask")
-        if mask is None:
-            mask = torch.ones_like(rows)
-        is_token = mask.bool()
-        begins = is_token[:, 1:] > is_token[:, :-1]
-        runs = begins.sum(1) + is_token[:, 0]
-        if runs.max() > 1:
-            raise ModelError("a row has padding between its tokens; pad on one side, or on both")
-        _check_positions(inputs.get("position_ids"), is_token)
+    def fold(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """Give the keyword arguments of a pass over the tree of its rows, which may come as ``folded_rows``.
+
+        Nothing here waits for a device, unless the rows are still to be folded.
+        """
+        folded = {**inputs}
+        rows = folded.pop("folded_rows", None)
+        if rows is None:
+            rows = fold_batch(inputs)
+        tree = rows.tree
         self._check_layers()
-        try:
-            tree = fold_rows(rows.cpu().numpy(), is_token.cpu().numpy())
-        except ValueError as error:
-            raise ModelError(str(error)) from error
         self._check_length(int(tree.positions.max()) + 1)
         attention = self._model.config._attn_implementation
         if attention != _NAME.format(self._previous):
             raise ModelError(f"the model's attention was set to {attention} after share_prefixes; call restore() first")
-        self.padded_tokens += rows.numel()
+        ids = inputs["input_ids"]
+        self.padded_tokens += ids.numel()
         self.folded_tokens += len(tree.ids)
         table = np.stack([tree.ids, tree.positions, tree.ends])
-        if rows.is_cuda:
+        if ids.is_cuda:
             table = _pad_blocks(table)
-        ids, positions, ends = torch.from_numpy(table).to(rows.device)
-        folded = {
-            **inputs,
-            "input_ids": ids[None],
-            "position_ids": positions[None],
+        tokens, positions, ends = torch.from_numpy(table)
+        mask = TreeMask(ends, positions, self._attention, ids.device)
+        mask.states = _send(tree.index, ids.device)
+        folded |= {
+            "input_ids": tokens.to(ids.device, non_blocking=True)[None],
+            "position_ids": mask.positions[None],
             # Empty, so that an attention that knows of no tree fails instead of seeing everything.
-            "attention_mask": torch.empty(1, 1, 0, 0, device=rows.device),
+            "attention_mask": torch.empty(1, 1, 0, 0, device=ids.device),
             "use_cache": False,
-            "prefix_tree": TreeMask(ends, positions, self._attention),
+            "prefix_tree": mask,
         }
-        return folded, torch.from_numpy(tree.index).to(rows.device)
+        return folded
 
     def _fold_rows(self, backbone: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if "prefix_tree" in kwargs:
@@ -158,9 +154,7 @@ class PrefixSharing:
             inputs = {**inputs, "use_cache": not takes_gradients}
         if len(args) > 1 or not self._is_foldable(inputs):
             return None
-        folded, index = self.fold(inputs)
-        folded["prefix_tree"].states = index
-        return (), folded
+        return (), self.fold(inputs)
 
     def _fold_scored(self, _model: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Fold a pass of TRL's fused head: its labels become those of the scored tokens, in a row of their own."""
@@ -171,16 +165,21 @@ class PrefixSharing:
         labels = inputs.get("labels")
         if len(args) > 1 or labels is None or not self._is_foldable({**inputs, "use_cache": False}):
             return None
-        _check_labels(inputs)
+        rows = inputs.get("folded_rows")
+        if rows is None:
+            rows = fold_batch(inputs)
         if not is_fused:
-            return None
-        inputs, index = self.fold(inputs)
+            return (), {**inputs, "folded_rows": rows}
+        inputs = self.fold({**inputs, "folded_rows": rows})
         targets = labels[:, 1:]
-        is_scored = targets != _IGNORED
         tree = inputs["prefix_tree"]
-        tree.states = index[:, :-1][is_scored][None]
-        tree.is_scored = is_scored
-        return (), {**inputs, "labels": None, "shift_labels": targets[is_scored][None]}
+        tree.is_scored = targets != _IGNORED
+        tree.scored = _send(rows.scored, labels.device)
+        # A trainer may have made other labels of the rows than they were folded with.
+        torch._assert_async(tree.is_scored.sum() == len(rows.scored))
+        tree.states = tree.states[:, :-1].flatten().index_select(0, tree.scored)[None]
+        shift_labels = targets.flatten().index_select(0, tree.scored)[None]
+        return (), {**inputs, "labels": None, "shift_labels": shift_labels}
 
     def _unfold_states(self, _backbone: Any, _args: Any, kwargs: dict[str, Any], output: Any) -> Any:
         tree = kwargs.get("prefix_tree")
@@ -290,11 +289,62 @@ def _name_inputs(args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Mapping[st
     return {"input_ids": args[0], **kwargs} if len(args) == 1 else kwargs
 
 
-def _check_positions(positions: torch.Tensor | None, is_token: torch.Tensor) -> None:
+@dataclass(frozen=True, slots=True, eq=False)  # Arrays do not compare as one.
+class FoldedRows:
+    """The rows of a pass, folded on the host: a pass that is given them as ``folded_rows`` waits for no device.
+
+    Attributes:
+        tree: The tree.
+        scored: ``(scored,)``: of the tokens that another follows, row after row, the numbers of those before a label.
+    """
+
+    tree: PrefixTree
+    scored: Index
+
+
+def fold_batch(inputs: Mapping[str, Any]) -> FoldedRows:
+    """Fold the rows of a pass.
+
+    Args:
+        inputs: ``input_ids``, and, where there are such, ``attention_mask``, ``position_ids`` and ``labels``.
+
+    Raises:
+        ModelError: For rows that cannot be folded, or scored.
+    """
+    names = ("input_ids", "attention_mask", "position_ids", "labels")
+    on_host = {}
+    for name in names:
+        if inputs.get(name) is not None:
+            on_host[name] = inputs[name].cpu()
+    rows = on_host["input_ids"]
+    is_token = torch.ones_like(rows, dtype=torch.bool)
+    if "attention_mask" in on_host:
+        is_token = on_host["attention_mask"].bool()
+    begins = is_token[:, 1:] > is_token[:, :-1]
+    runs = begins.sum(1) + is_token[:, 0]
+    if runs.max() > 1:
+        raise ModelError("a row has padding between its tokens; pad on one side, or on both")
+    is_pair = is_token[:, 1:] & is_token[:, :-1]
+    _check_positions(on_host.get("position_ids"), is_pair)
+    scored = np.zeros(0, np.int64)
+    if "labels" in on_host:
+        is_scored = _find_scored(on_host["labels"], is_pair)
+        scored = is_scored.flatten().nonzero().flatten().numpy()
+    try:
+        tree = fold_rows(rows.numpy(), is_token.numpy())
+    except ValueError as error:
+        raise ModelError(str(error)) from error
+    return FoldedRows(tree, scored)
+
+
+def _send(values: Index, device: torch.device) -> torch.Tensor:
+    return torch.from_numpy(values).to(device, non_blocking=True)
+
+
+def _check_positions(positions: torch.Tensor | None, is_pair: torch.Tensor) -> None:
     """Check that positions count the tokens of each row, from any number on: only their distances matter."""
     if positions is None:
         return
-    is_pair = is_token[:, 1:] & is_token[:, :-1]
     is_jump = positions.diff() != 1
     if (is_jump & is_pair).any():
         raise ModelError(
@@ -303,19 +353,19 @@ def _check_positions(positions: torch.Tensor | None, is_token: torch.Tensor) -> 
         )
 
 
-def _check_labels(inputs: Mapping[str, Any]) -> None:
-    """Check that each label is that of a token, and predicted from one: hidden states of padding mean nothing."""
-    labels, mask = inputs["labels"], inputs.get("attention_mask")
-    if labels.shape != inputs["input_ids"].shape:
-        shapes = f"{tuple(labels.shape)}, input_ids {tuple(inputs['input_ids'].shape)}"
+def _find_scored(labels: torch.Tensor, is_pair: torch.Tensor) -> torch.Tensor:
+    """Find the tokens before a label; each label has to be that of a token, and predicted from one.
+
+    Hidden states of padding mean nothing.
+    """
+    rows, pairs = is_pair.shape
+    if labels.shape != (rows, pairs + 1):
+        shapes = f"{tuple(labels.shape)}, input_ids {(rows, pairs + 1)}"
         raise ModelError(f"labels have the shape {shapes}; give one label for each token, -100 where none is scored")
-    if mask is None:
-        return
-    is_token = mask.bool()
-    is_pair = is_token[:, 1:] & is_token[:, :-1]
     is_scored = labels[:, 1:] != _IGNORED
     if (is_scored & ~is_pair).any():
         raise ModelError("a label is on padding, or on the token after it, which nothing predicts; set both to -100")
+    return is_scored
 
 
 def _is_packed(inputs: Mapping[str, Any]) -> bool:
@@ -334,8 +384,8 @@ def _unfold_scores(_model: Any, _args: Any, kwargs: dict[str, Any], output: Any)
     for name in _PER_TOKEN:
         scores = getattr(output, name)
         if scores is not None:
-            rows = scores.new_zeros(tree.is_scored.shape)
-            output[name] = rows.masked_scatter(tree.is_scored, scores[0])
+            rows = scores.new_zeros(tree.is_scored.numel())
+            output[name] = rows.scatter(0, tree.scored, scores[0]).view(tree.is_scored.shape)
     output["label_mask"] = tree.is_scored
     return output
 

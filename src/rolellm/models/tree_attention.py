@@ -51,14 +51,17 @@ class TreeMask:
     """The mask of which token of a tree sees which, for the attention of all layers.
 
     Args:
-        ends: ``(length,)``, as in `rolellm.models.prefix_sharing.PrefixTree`.
+        ends: ``(length,)``, as in `rolellm.models.prefix_sharing.PrefixTree`; on the host, so that no device is waited
+            for.
         positions: ``(length,)``: likewise.
         attention: How to attend.
+        device: Where.
 
     Attributes:
         calls: How often a layer attended.
         states: Which hidden states leave the backbone, ``(rows, columns)`` or, of scored tokens, ``(1, scored)``.
         is_scored: ``(rows, columns - 1)``: which tokens are followed by a label; ``None`` where all states are wanted.
+        scored: ``(scored,)``: the numbers of those, row after row.
     """
 
     def __init__(
@@ -66,25 +69,27 @@ class TreeMask:
         ends: torch.Tensor,
         positions: torch.Tensor,
         attention: Attention = "auto",
+        device: torch.device | str = "cpu",
     ) -> None:
-        self.ends = ends
-        self.positions = positions
+        self.ends = ends.to(device, non_blocking=True)
+        self.positions = positions.to(device, non_blocking=True)
         self.calls = 0
-        self.states = ends.new_zeros(0)
+        self.states = self.scored = ends.new_zeros(0)
         self.is_scored: torch.Tensor | None = None
+        self._host_ends = ends
         self._attention = attention
         self._block_masks: dict[int | None, Any] = {}
 
     @cached_property
     def blocks(self) -> list[TreeBlock]:
         """The blocks of the sequence: one mask over all of it would cost its length squared."""
-        columns = torch.arange(len(self.ends), device=self.ends.device)
+        columns = torch.arange(len(self.ends))
         blocks = []
         for start in range(0, len(self.ends), _BLOCK):
             queries = columns[start : start + _BLOCK]
-            before = (self.ends[:start] > start).nonzero().flatten()
-            keys = torch.cat([before, queries])
-            rows = queries[:, None]
+            before = (self._host_ends[:start] > start).nonzero().flatten()
+            keys = torch.cat([before, queries]).to(self.ends.device, non_blocking=True)
+            rows = keys[len(before) :, None]
             is_before = keys <= rows
             is_open = rows < self.ends[keys]
             mask = (is_before & is_open)[None, None]
@@ -289,9 +294,9 @@ def _check_flex(device: torch.device, dtype: torch.dtype, heads: int, key_heads:
     """Check that FlexAttention gives what the blocks give, with its gradients, for a small tree on a device."""
     length, stem = 3 * _BLOCK, _BLOCK + 40
     # A stem, and two branches of which neither sees the other.
-    ends = torch.full((length,), length, device=device)
+    ends = torch.full((length,), length)
     ends[stem : stem + 90] = stem + 90
-    positions = torch.arange(length, device=device)
+    positions = torch.arange(length)
     positions[stem + 90 :] -= 90
     generator = torch.Generator().manual_seed(0)
     shapes = [(1, count, length, width) for count in (heads, key_heads, key_heads)]
@@ -299,8 +304,8 @@ def _check_flex(device: torch.device, dtype: torch.dtype, heads: int, key_heads:
     tolerance = _TOLERANCE.get(dtype, 2e-2)
     try:
         with torch.enable_grad():
-            flex = _attend_with_gradients(inputs, TreeMask(ends, positions, "flex"))
-            blocks = _attend_with_gradients(inputs, TreeMask(ends, positions, "blocks"))
+            flex = _attend_with_gradients(inputs, TreeMask(ends, positions, "flex", device))
+            blocks = _attend_with_gradients(inputs, TreeMask(ends, positions, "blocks", device))
         errors = []
         for actual, expected in zip(flex, blocks, strict=True):
             errors.append((actual - expected).norm() / expected.norm())

@@ -1,4 +1,4 @@
-"""Talking to a role: a player, a chat, and a server that speaks OpenAI's protocol.
+"""Talking to a role: a player, talks that last, and a server that speaks OpenAI's protocol.
 
 Start with `rolellm.playing.player`.
 """

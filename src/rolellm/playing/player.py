@@ -495,9 +495,9 @@ class Chat:
             self.talk = Talk.begin(part, file, settings.greeting)
         talk = self.talk
         if part.user:
-            talk.name_user(part)
-        elif (talk.user, talk.persona) != (part.user_name, ""):
-            part = part.with_user(talk.user, talk.persona)
+            talk.header |= {"user_name": part.user, "persona": part.persona}
+        elif talk.user != (part.user_name, ""):
+            part = part.with_user(*talk.user)
         self.player = player.with_role(part)
         self.prompt: TalkPrompt | None = None
         self._memory = settings.memory
@@ -638,46 +638,41 @@ class Chat:
 
     def _remember(self, turns: Sequence[Message]) -> TalkPrompt:
         """Build a prompt; what it has no room for is summarized where that is wanted."""
-        if self._memory == "none":
-            return self.player.prompt(turns)
         start = 0
-        more = summary = ""
-        for index, turn in enumerate(self.talk.turns[: len(turns) - 1], start=1):
-            if turn.get("memory"):
-                start, summary = index, turn["memory"]
+        summary = ""
+        talk = self.talk.turns
+        for index, turn in enumerate(talk[: len(turns) - 1], start=1):
+            if self._memory == "summary" and "memory" in turn:
+                start, summary = index, str(turn["memory"])
         template = load_template(self.player.part.sheet.language, "play_memory")
-        if summary:
-            more = template.fill(summary=summary)
-        prompt = self.player.prompt(turns[start:], more=more)
-        if not prompt.dropped:
-            return prompt
-        # Half of what is left goes, too, so that a summary serves for some time.
-        end = (start + prompt.dropped + len(turns)) // 2
-        while turns[end].role != "user":
-            end += 1
-        summary = self._summarize(turns[start:end], summary)
-        if not summary:
-            return prompt
-        self.talk.turns[end - 1]["memory"] = summary
-        return self.player.prompt(turns[end:], more=template.fill(summary=summary))
+        while True:
+            more = template.fill(summary=summary) if summary else ""
+            prompt = self.player.prompt(turns[start:], more=more)
+            if self._memory == "none" or not prompt.dropped:
+                return prompt
+            # Half of what is left goes, too, so that a summary serves for some time.
+            end = (start + prompt.dropped + len(turns)) // 2
+            while turns[end].role != "user":
+                end += 1
+            count, summary = self._summarize(turns[start:end], summary)
+            if not summary:
+                return prompt
+            start += count
+            talk[start - 1]["memory"] = summary
 
-    def _summarize(self, turns: Sequence[Message], summary: str) -> str:
-        """Have the model summarize turns, after the summary so far, as many at a time as there is room for."""
+    def _summarize(self, turns: Sequence[Message], summary: str) -> tuple[int, str]:
+        """Have the model summarize as many turns as there is room for, after the summary so far; give their number."""
         player = self.player
         part = player.part
-        role = part.sheet.role
+        names = {"user": part.user_name, "role": part.sheet.role}
         template = load_template(part.sheet.language, "play_summary")
-        limit = limit_prompt(player.context or 0, player.settings.max_tokens)
-        lines = [f"{part.user_name if turn.role == 'user' else role}: {turn.content}" for turn in turns]
-        while lines:
-            for count in range(len(lines), 0, -1):
-                talk = "\n".join([summary, *lines[:count]])
-                messages = (user(template.fill(user=part.user_name, role=role, talk=talk)),)
-                tokens = player.count(messages)
-                if tokens <= limit:
-                    reply = "".join(player.answer(TalkPrompt(messages, (), 0, 0, tokens)))
-                    summary = strip_thoughts(reply).strip() or summary
-                    break
-            # One that has no room on its own is left out.
-            lines = lines[count:]
-        return summary
+        lines = [f"{names.get(turn.role, part.sheet.role)}: {turn.content}" for turn in turns]
+        for count in range(len(lines), 0, -1):
+            talk = "\n".join([summary, *lines[:count]])
+            messages = (user(template.fill(talk=talk, **names)),)
+            tokens = player.count(messages)
+            if tokens <= limit_prompt(player.context or 0, player.settings.max_tokens):
+                reply = "".join(player.answer(TalkPrompt(messages, (), 0, 0, tokens)))
+                return count, strip_thoughts(reply).strip() or summary
+        # A turn that has no room on its own is left out.
+        return 1, summary

@@ -23,6 +23,8 @@ from rolellm.core.text import fold, make_safe_name, replace_surrogates
 from rolellm.llm.model import Message, assistant, user
 
 TALKS: Final = "talks"
+#: The header's keys for the names of the user and of the role.
+_NAMES: Final = {"user_name": True, "character_name": False}
 #: Columns of a message that describes a talk.
 _WIDTH: Final = 60
 
@@ -65,13 +67,20 @@ class Talk:
     Attributes:
         header: Who talks.
         path: The file.
+        is_kept: Whether it could be written last time.
     """
 
     def __init__(self, header: dict[str, Any], lines: list[dict[str, Any]], path: Path | None = None) -> None:
         self.header = header
         self.path = path
+        self.is_kept = True
         self._lines = lines
         self._stamp = 0
+        for key, is_user in _NAMES.items():
+            names = [turn.get("name") for turn in self.turns if bool(turn.get("is_user")) is is_user]
+            # So SillyTavern writes, and means the names of the turns.
+            if header.get(key, "unused") == "unused":
+                header[key] = names[0] if names else ""
 
     @classmethod
     def begin(cls, part: Part, path: Path | None, greeting: int) -> Talk:
@@ -85,8 +94,8 @@ class Talk:
             raise SettingsError(
                 f"there is no greeting {greeting}: {part.sheet.role} has {len(greetings)}; choose another (--greeting)"
             )
-        talk = cls({"character_name": part.sheet.role, "chat_metadata": {}}, [], path)
-        talk.name_user(part)
+        names = {"user_name": part.user_name, "character_name": part.sheet.role}
+        talk = cls({**names, "persona": part.persona, "chat_metadata": {}}, [], path)
         if greetings:
             talk.add(assistant(greetings[greeting - 1]))
             talk.turns[0].update(swipes=list(greetings), swipe_id=greeting - 1)
@@ -111,38 +120,18 @@ class Talk:
             raise DataError("not a talk: the first line does not say who talks", path=path)
         talk = cls(values[0], values[1:], path)
         role = part.sheet.role
-        if fold(talk.character) not in map(fold, part.sheet.names):
-            raise SettingsError(f"{path} is a talk with {talk.character}, not with {role}; name one with {role}")
+        name = talk.header["character_name"]
+        if fold(str(name)) not in map(fold, part.sheet.names):
+            raise SettingsError(f"{path} is a talk with {name}, not with {role}; name one with {role}")
         if bad:
             return talk, f"{bad[0]}. The talk goes on without it"
         talk._stamp = _get_stamp(path)
         return talk, ""
 
     @property
-    def character(self) -> str:
-        """The name of the role; empty where the talk does not say."""
-        return self._find_name("character_name", is_user=False)
-
-    @property
-    def user(self) -> str:
-        """The name of whoever talks to the role; empty where the talk does not say."""
-        return self._find_name("user_name", is_user=True)
-
-    def _find_name(self, key: str, *, is_user: bool) -> str:
-        name = self.header.get(key, "unused")
-        if name == "unused":
-            # So SillyTavern writes, and means the names of the turns.
-            name = next((turn.get("name") for turn in self.turns if bool(turn.get("is_user")) == is_user), "")
-        return str(name)
-
-    @property
-    def persona(self) -> str:
-        """Who that is."""
-        return str(self.header.get("persona", ""))
-
-    def name_user(self, part: Part) -> None:
-        """Say who talks to the role from now on."""
-        self.header |= {"user_name": part.user_name, "persona": part.persona}
+    def user(self) -> tuple[str, str]:
+        """The name of whoever talks to the role, and who that is; each may be empty."""
+        return str(self.header["user_name"]), str(self.header.get("persona", ""))
 
     @property
     def summary(self) -> str:
@@ -169,7 +158,7 @@ class Talk:
         """Add turns."""
         for message in messages:
             is_user = message.role == "user"
-            name = self.user if is_user else self.character
+            name = self.header["user_name" if is_user else "character_name"]
             date = datetime.now(UTC).isoformat()
             text = replace_surrogates(message.content)
             self._lines.append({"name": name, "is_user": is_user, "send_date": date, "mes": text})
@@ -178,21 +167,12 @@ class Talk:
         """Change a turn's text. Of the role's turns, earlier texts are kept as swipes; summaries of it are dropped."""
         turn = self.turns[index]
         text = replace_surrogates(text)
-        if turn.get("is_user"):
-            turn["mes"] = text
-        else:
-            turn["swipes"] = list(dict.fromkeys([*list_swipes(turn), text]))
-            self.show(index, turn["swipes"].index(text))
+        if not turn.get("is_user"):
+            swipes = list(dict.fromkeys([*list_swipes(turn), text]))
+            turn |= {"swipes": swipes, "swipe_id": swipes.index(text)}
+        turn["mes"] = text
         for later in self.turns[index:]:
             later.pop("memory", None)
-
-    def show(self, index: int, swipe: int) -> None:
-        """Let one of a turn's swipes stand."""
-        turn = self.turns[index]
-        swipes = list_swipes(turn)
-        if not 0 <= swipe < len(swipes):
-            raise SettingsError(f"reply {swipe + 1} does not exist here; choose 1 to {len(swipes)}")
-        turn |= {"swipe_id": swipe, "mes": swipes[swipe]}
 
     def cut(self, count: int) -> None:
         """Keep the first turns only."""
@@ -221,7 +201,9 @@ class Talk:
         try:
             write_jsonl(self.path, [self.header, *self._lines])
         except (OSError, SettingsError) as error:
+            self.is_kept = False
             return f"the talk is not kept ({error}); fix that, or save it elsewhere"
+        self.is_kept = True
         self._stamp = _get_stamp(self.path)
         return fault
 

@@ -111,23 +111,22 @@ class Terminal:
             self._session = PromptSession(key_bindings=keys, output=create_output(always_prefer_tty=True))
         self._settings = settings
         self._folder = choose_talk_folder(source, player.role)
-        last_talk = next(iter(list_talks(self._folder)), None)
-        if resume and last_talk is None:
+        talks = list_talks(self._folder)
+        if resume and not talks:
             raise SettingsError(f"there is no talk with {player.role} yet; drop --resume")
-        self._open(player, last_talk if resume else None)
-        if last_talk and not resume:
-            self._tell(f"The last talk is {last_talk}; /load 1 or --resume goes on with it.")
+        self._open(player, talks[0] if resume else None)
+        if talks and not resume:
+            self._tell(f"The last talk is {talks[0]}; /load 1 or --resume goes on with it.")
 
     def _open(self, player: RolePlayer, path: Path | None = None) -> None:
         """Begin a talk, or go on with one."""
         self._chat = chat = Chat(player, path or choose_talk_path(self._folder), self._settings)
         self._tell(f"You are talking to {player.role}. /help lists the commands. The talk is kept in {chat.talk.path}.")
-        if chat.note:
-            self._tell(f"note: {chat.note}")
-        turns = chat.talk.turns
-        for turn in turns[-2:]:
-            self._say(f"{turn['name']}: {turn['mes']}", is_turn=True)
-        if len(turns) == 1 and len(list_swipes(turns[0])) > 1:
+        self._tell(chat.note)
+        names = {"user": chat.player.part.user_name, "assistant": player.role}
+        for turn in chat.turns[-2:]:
+            self._say(f"{names[turn.role]}: {turn.content}", is_turn=True)
+        if not chat.message and len(player.part.greetings) > 1:
             self._tell("There are more greetings: /swipe shows them all.")
 
     def run(self) -> None:
@@ -231,25 +230,24 @@ class Terminal:
         turns = chat.talk.turns
         if not turns:
             raise SettingsError("nothing was said yet; say something first")
-        if argument.isdecimal():
-            chat.talk.show(len(turns) - 1, int(argument) - 1)
-            self._keep()
-            self._say(f"{chat.player.role}: {chat.turns[-1].content}", is_turn=True)
+        swipes = dict(enumerate(list_swipes(turns[-1]), start=1))
+        if not argument:
+            for number, text in swipes.items():
+                self._say(f"{number}  {text}", is_turn=True)
             return
-        for number, text in enumerate(list_swipes(turns[-1]), start=1):
-            self._say(f"{number}  {text}", is_turn=True)
-
-    def _keep(self) -> bool:
-        """Keep the talk; tell whether anything was said in it."""
-        has_message = bool(self._chat.message)
-        fault = self._chat.talk.write() if has_message else ""
-        if fault:
-            raise SettingsError(fault)
-        return has_message
+        if not argument.isdecimal() or int(argument) not in swipes:
+            raise SettingsError(f"reply {argument} does not exist here; choose 1 to {len(swipes)}")
+        text = swipes[int(argument)]
+        chat.talk.change(len(turns) - 1, text)
+        self._say(f"{chat.player.role}: {text}", is_turn=True)
+        self._tell(chat.talk.write())
 
     def _end(self) -> None:
-        if self._keep():
-            self._tell(f"The talk is in {self._chat.talk.path}.")
+        talk = self._chat.talk
+        if not talk.is_kept:
+            raise SettingsError(f"the talk is not kept, or not its last turns: {talk.path} could not be written")
+        if talk.path is not None and talk.path.exists():
+            self._tell(f"The talk is in {talk.path}.")
 
     def _make_visible(self, turn: str) -> str:
         """A turn that does not steer the terminal; without a terminal it is one line."""
@@ -265,6 +263,8 @@ class Terminal:
 
     def _tell(self, text: str) -> None:
         """Print what is no part of the talk."""
+        if not text:
+            return
         lines = Wrapper(sys.stderr.write, _get_width())
         lines.put(f"{make_visible(text)}\n")
         lines.end()

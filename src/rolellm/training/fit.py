@@ -41,7 +41,14 @@ from rolellm.training import run_folder
 from rolellm.training.callbacks import CheckpointMarker, Recorder, StepCheck
 from rolellm.training.examples import IGNORED, Example, ExampleChain, hash_examples
 from rolellm.training.kernels import check_kernels, use_kernels
-from rolellm.training.passes import PassPlan, choose_plan, get_default_pass, make_step_trainer, set_checkpointing
+from rolellm.training.passes import (
+    PassPlan,
+    choose_plan,
+    get_default_pass,
+    make_step_trainer,
+    set_checkpointing,
+    split_sampling,
+)
 from rolellm.training.recipe import MethodRecipe, TrainingRecipe
 from rolellm.training.schedule import EMPTY, Schedule, schedule_replies
 
@@ -256,6 +263,8 @@ def build_trainer(model: Any, tokenizer: Any, examples: Sequence[Example], sched
         for name, parameter in trainer.model.named_parameters():
             if parameter.requires_grad:
                 parameter.data = tuned.get(name, parameter.data).float()
+    if training.trainer == "grpo" and not is_sharded:
+        split_sampling(trainer.model)
     if training.shared_prefix:
         # The copy of a model that preferences are measured against goes through the same rows.
         for each in (trainer.model, getattr(trainer, "ref_model", None)):

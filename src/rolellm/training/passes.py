@@ -14,17 +14,21 @@ import math
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
+from accelerate import DistributedType, PartialState
+from accelerate.utils import gather_object
 from accelerate.utils.memory import clear_device_cache
+from torch.nn.utils.rnn import pad_sequence
 from transformers import Trainer
 
 from rolellm.core.errors import RecipeError
 from rolellm.core.text import format_count
-from rolellm.models.prefix_sharing import count_folded
+from rolellm.models.prefix_sharing import FoldedRows, count_folded, fold_batch
 from rolellm.training.recipe import TrainingRecipe
 
 # Replies in a pass where none is tried, with shared prefixes and without (measured on a CPU: dev/performance.md).
@@ -33,6 +37,8 @@ _REPLIES, _ROWS = 32, 8
 _WHOLE = frozenset({"bnpo", "bco_pair", "aot", "aot_unpaired"})
 # Those of GRPO that are sums over the tokens of a step.
 _SUMS = frozenset({"cispo", "dapo", "vespo"})
+# What GRPO's rows are made of.
+_SAMPLED = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
 
 @dataclass(slots=True)
@@ -129,6 +135,7 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
     _metrics: Any
     _total_train_tokens: Any
     is_in_pass = False
+    folded_rows: FoldedRows | None = None
 
     def get_train_dataloader(self) -> Any:
         """Leave batches on the host, where they are split and folded."""
@@ -144,13 +151,28 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
         """
         model.train()
         if hasattr(self.args, "steps_per_generation"):
-            # Samples are scored in passes of this size, too.
-            self.args.per_device_train_batch_size = self.plan.replies_per_pass
-            inputs = self._prepare_inputs(inputs)
+            sampled = None
+            while sampled is None:
+                sampled = self._try_sampling(inputs)
+            # Once a step, so that no pass waits for the device to fold its rows.
+            inputs = sampled | {name: sampled[name].cpu() for name in _SAMPLED}
         loss = None
         while loss is None:
             loss = self._try_passes(model, inputs, num_items_in_batch)
         return loss
+
+    def _try_sampling(self, inputs: Any) -> Any:
+        """Sample GRPO's replies and score them; none where that runs out of memory."""
+        # Samples are scored in passes of this size, too.
+        self.args.per_device_train_batch_size = self.plan.replies_per_pass
+        before = copy.deepcopy(self._metrics)
+        try:
+            return self._prepare_inputs(inputs)
+        except torch.OutOfMemoryError as error:
+            problem = str(error).partition("\n")[0]
+        self._metrics = before
+        self._shrink_passes(problem)
+        return None
 
     def _try_passes(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor | None:
         """Take a step's passes; none where one runs out of memory, with all that they left behind undone."""
@@ -162,6 +184,10 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
             problem = str(error).partition("\n")[0]
         # Outside of the handler, whose traceback holds the tensors of the pass.
         self._metrics, self._total_train_tokens = before, tokens
+        self._shrink_passes(problem)
+        return None
+
+    def _shrink_passes(self, problem: str) -> None:
         self._free_memory()
         if self.accelerator.num_processes > 1:
             smaller = max(1, self.plan.replies_per_pass // 2)
@@ -174,7 +200,6 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
             raise RecipeError(explain_too_small(problem))
         set_checkpointing(self)
         sys.stderr.write(f"out of memory with {failed}; going on with {self.plan}\n")
-        return None
 
     def _take_passes(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor:
         losses = []
@@ -199,12 +224,17 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
         if weights is not None:
             self.loss_weights = self._weigh_losses(weights, inputs, part, share)
         self.is_in_pass = True
+        self.folded_rows = None
+        if self.training.shared_prefix and count_rows(part) > 1:
+            self.folded_rows = fold_part(part, self.training.trainer)
         try:
             placed = {}
             for name, value in part.items():
                 placed[name] = value
                 if torch.is_tensor(value):
                     placed[name] = value.to(self.args.device, non_blocking=True)
+            if self.folded_rows is not None and "input_ids" in part:
+                placed["folded_rows"] = self.folded_rows
             loss: torch.Tensor = super().training_step(model, placed, num_items_in_batch)
         finally:
             self.is_in_pass = False
@@ -237,7 +267,65 @@ def make_step_trainer(trainer_class: Any) -> Any:
             # What GRPO would sample anew is here already.
             return inputs if self.is_in_pass else super()._prepare_inputs(inputs)
 
+        def _get_per_token_logps_and_entropies(self, model: Any, *args: Any, **options: Any) -> Any:
+            # GRPO's, which hands on only what it knows.
+            if self.is_in_pass and self.folded_rows is not None:
+                model = partial(model, folded_rows=self.folded_rows)
+            return super()._get_per_token_logps_and_entropies(model, *args, **options)
+
     return Stepping
+
+
+def split_sampling(model: Any) -> None:
+    """Let a model sample fewer replies at a time once all that it is asked for run out of memory."""
+    generate = model.generate
+    limit = sys.maxsize
+
+    def generate_parts(**inputs: Any) -> torch.Tensor:
+        nonlocal limit
+        count = len(inputs["input_ids"])
+        try:
+            if count <= limit:
+                return generate(**inputs)  # type: ignore[no-any-return]  # transformers ships no types
+        except torch.OutOfMemoryError:
+            if count == 1:
+                raise
+            limit = math.ceil(count / 2)
+            sys.stderr.write(f"out of memory sampling {count} replies at a time; going on with {limit}\n")
+        gc.collect()
+        clear_device_cache()
+        parts: list[torch.Tensor] = []
+        size = limit
+        for start in range(0, count, size):
+            part = {}
+            for name, value in inputs.items():
+                part[name] = value
+                if torch.is_tensor(value):
+                    part[name] = value[start : start + size]
+            # Again in parts, where the limit went down meanwhile.
+            parts += generate_parts(**part)
+        pad_id = inputs["generation_config"].pad_token_id
+        return pad_sequence(parts, batch_first=True, padding_value=pad_id)
+
+    model.generate = generate_parts
+
+
+def fold_part(part: Any, trainer: str) -> FoldedRows | None:
+    """Fold a pass's rows on the host, with the labels that a trainer gives them; none for one that is not split."""
+    if trainer == "sft":
+        return fold_batch(part)
+    if trainer == "dpo":
+        ids, mask = part["input_ids"], part["attention_mask"]
+        is_scored = part["completion_mask"] != 0
+    elif trainer == "grpo":
+        ids = torch.cat([part["prompt_ids"], part["completion_ids"]], dim=1)
+        mask = torch.cat([part["prompt_mask"], part["completion_mask"]], dim=1)
+        is_scored = mask.bool()
+        is_scored[:, : -part["completion_ids"].shape[1]] = False
+    else:
+        return None
+    labels = ids.masked_fill(~is_scored, -100)
+    return fold_batch({"input_ids": ids, "attention_mask": mask, "labels": labels})
 
 
 def count_rows(inputs: Any) -> int:
@@ -360,7 +448,10 @@ def choose_plan(trainer: Any) -> PassTrial:
 
 
 def _try_plan(trainer: Any, plan: PassPlan) -> tuple[PassTrial | None, str]:
-    """Try a plan; none where it runs out of memory, with the reason."""
+    """Try a plan; none where it runs out of memory, with the reason.
+
+    Of several processes, each tries it by itself, so that none waits for one that fails; then all take the worst.
+    """
     trainer.plan = plan
     set_checkpointing(trainer)
     part, load = _find_heaviest(trainer)
@@ -370,22 +461,36 @@ def _try_plan(trainer: Any, plan: PassPlan) -> tuple[PassTrial | None, str]:
     tokens = trainer._total_train_tokens
     trained = [weight for weight in trainer.model.parameters() if weight.requires_grad]
     problem = ""
-    trial = None
+    seconds = math.inf
     try:
         # Room for what the optimizer keeps: two numbers for each weight.
         numbers = 2 * sum(weight.numel() for weight in trained)
         kept = torch.empty(numbers, dtype=torch.float32, device=device)
-        with torch.random.fork_rng(devices), trainer.accelerator.autocast():
+        with torch.random.fork_rng(devices), trainer.accelerator.autocast(), _leave_processes():
             # The first one compiles.
             _time_pass(trainer, part)
             seconds = _time_pass(trainer, part)
-        trial = PassTrial(plan, seconds * plan.passes, load)
         del kept
     except torch.OutOfMemoryError as error:
         problem = str(error).partition("\n")[0]
     trainer._metrics, trainer._total_train_tokens = before, tokens
     trainer._free_memory()
-    return trial, problem
+    seconds, problem = max(gather_object([(seconds, problem)]))
+    if problem:
+        return None, problem
+    return PassTrial(plan, seconds * plan.passes, load), ""
+
+
+@contextmanager
+def _leave_processes() -> Iterator[None]:
+    """Let accelerate take this process for the only one: what a trainer gathers is its own."""
+    state = PartialState()
+    kind = state.distributed_type
+    state.distributed_type = DistributedType.NO
+    try:
+        yield
+    finally:
+        state.distributed_type = kind
 
 
 def _time_pass(trainer: Any, part: Any) -> float:

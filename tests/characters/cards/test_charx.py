@@ -74,13 +74,9 @@ def encrypted(file: Path) -> Path:
     ("make", "says"),
     [
         pytest.param(lambda file: write(file, ("word/document.xml", b"x")), "a zip without card.json", id="other zip"),
-        pytest.param(
-            lambda file: write(file, ("card.json", bytes(MAX_CARD + 1))), f"over {MAX_CARD:,}", id="too large"
-        ),
+        pytest.param(lambda file: write(file, ("card.json", bytes(MAX_CARD + 1))), f"over {MAX_CARD:,}", id="large"),
         pytest.param(lambda file: encrypted(write(file, ("card.json", b"{}"))), "encrypted", id="encrypted"),
-        pytest.param(
-            lambda file: file.write_bytes(write(file, ("card.json", b"{}")).read_bytes()[:-9]), "damaged", id="cut off"
-        ),
+        pytest.param(lambda file: file.write_bytes(b"PK\x03\x04" + bytes(40)), "damaged", id="cut off"),
     ],
 )
 def test_what_cannot_be_read_is_refused(make: Callable[[Path], Any], says: str, tmp_path: Path) -> None:

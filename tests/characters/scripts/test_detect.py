@@ -2,7 +2,7 @@
 
 import pytest
 
-from rolellm.characters.scripts.parse import FORMATS, detect_format, detect_language
+from rolellm.characters.scripts.parse import FORMATS, detect_format
 from rolellm.characters.scripts.reading import Format, ReaderHints
 from rolellm.core.errors import ScriptError
 
@@ -32,14 +32,3 @@ def test_formats(text: str, format: Format) -> None:
 def test_no_format_is_said_in_words(text: str) -> None:
     with pytest.raises(ScriptError, match=r"the format is not clear.*--format play, screenplay, transcript, novel"):
         detect_format(text, ReaderHints("en"))
-
-
-@pytest.mark.parametrize(
-    ("text", "language"),
-    [
-        pytest.param("A word about 悟空.", "en", id="a Chinese name in English"),
-        pytest.param("1\n你好\nHello there\n2\n再见，我的朋友\nGoodbye, my friend\n", "zh", id="both, line by line"),
-    ],
-)
-def test_languages(text: str, language: str) -> None:
-    assert detect_language(text) == language

@@ -11,6 +11,7 @@ from rolellm.core.errors import ScriptError
 
 ENGLISH = "MARY:\nIt’s a fine café — isn’t it? “Señor,” £5…\n"
 SIMPLIFIED = "猴王道：“我是齐天大圣孙悟空，你是何人？”那人答道：“在下是东海龙王敖广。”\n"
+GUTENBERG = "THE PROJECT GUTENBERG EBOOK A ***"
 TRADITIONAL = "猴王道：「我是齊天大聖孫悟空，你是何人？」那人答道：「在下是東海龍王敖廣。」\n"
 
 
@@ -37,11 +38,10 @@ def test_encodings_are_found_out(tmp_path: Path, text: str, codec: str, told: st
     ("data", "encoding", "words"),
     [
         pytest.param("悟空".encode("gb18030"), "utf-8", ["'utf-8'", "position 0", "encoding="], id="wrong"),
+        pytest.param(b"Ada\0: Hm.", None, ["zero bytes"], id="zeros"),
         pytest.param(b"%PDF-1.7 ...", None, ["a PDF", "plain text"], id="pdf"),
         pytest.param(bytes(range(256)) * 40, None, ["could not be detected", "name its encoding"], id="binary"),
-        pytest.param(
-            ("悟空" * 50).encode()[:-1] + b"\n", None, ["UTF-8 except for damaged bytes", "position 297"], id="cut"
-        ),
+        pytest.param(("悟空" * 50).encode()[:-1] + b"\n", None, ["damaged bytes", "position 297"], id="cut"),
     ],
 )
 def test_what_is_no_text_is_refused(tmp_path: Path, data: bytes, encoding: str | None, words: list[str]) -> None:
@@ -82,11 +82,7 @@ def test_any_bytes_are_read_or_refused(tmp_path_factory: pytest.TempPathFactory,
         pytest.param("2 < 3 > 1 <v Bob>x</v> <3 <unknown>", "2 < 3 > 1 <v Bob>x <3 <unknown>", id="brackets as text"),
         pytest.param("a<!-- b\nc -->d<script>e</script>f<style>g</style>h", "adfh", id="what pages hide"),
         pytest.param("a\u200bb\u202ec\ufeffd\x00e\x1b[31mf\U000e0041g", "abcde[31mfg", id="unseen characters"),
-        pytest.param(
-            "x\n*** START OF THE PROJECT GUTENBERG EBOOK A ***\nbody\n*** END OF THE PROJECT GUTENBERG EBOOK A ***\ny",
-            "body\n",
-            id="gutenberg",
-        ),
+        pytest.param(f"x\n*** START OF {GUTENBERG}\nbody\n*** END OF {GUTENBERG}\ny", "body\n", id="gutenberg"),
     ],
 )
 def test_crumbs(raw: str, clean: str) -> None:

@@ -59,11 +59,8 @@ def test_a_role_that_is_called_like_narration(tmp_path: Path, role: str) -> None
     ("bad", "message"),
     [
         pytest.param('{"role": "Fox"', "not valid JSON", id="cut off"),
-        pytest.param(
-            '{"role": "a", "content": "x", "kind": "speech", "scene": 0, "end": "9"}',
-            "at end.*'9'",
-            id="a text",
-        ),
+        pytest.param('{"role": "a", "content": "x", "kind": "speech", "scene": 0, "end": "9"}', "'9'", id="a text"),
+        pytest.param('{"role": "a", "content": "\\ud800", "kind": "speech", "scene": 0}', "half a", id="surrogate"),
     ],
 )
 def test_a_bad_line_is_named(tmp_path: Path, bad: str, message: str) -> None:

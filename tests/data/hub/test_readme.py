@@ -9,7 +9,6 @@ from huggingface_hub import RepoCard
 from rolellm.data.hub.readme import BEGIN, END, merge_card
 
 OURS = "---\nlicense: mit\ntags:\n- role-playing\n- lora\n---\n\n# Model\n\nText.\n"
-NEWER = "---\nlicense: apache-2.0\ntags:\n- role-playing\nmodel: [{name: m}]\n---\n# Newer\n"
 
 
 @pytest.fixture
@@ -20,14 +19,6 @@ def merge(tmp_path: Path) -> Any:
         return merge_card(tmp_path / "ours.md", None if theirs is None else tmp_path / "theirs.md")
 
     return merge
-
-
-def test_a_card_in_its_place_is_replaced_and_the_rest_stays(merge: Any) -> None:
-    theirs = merge(OURS, None).replace(BEGIN, f"Before.\n\n{BEGIN}").replace("- lora", "- lora\n- mine")
-    card = RepoCard(merge(NEWER, f"{theirs}\nAfter.\n"))
-    assert card.text == f"\nBefore.\n\n{BEGIN}\n\n# Newer\n\n{END}\n\nAfter.\n"
-    tags = ["role-playing", "lora", "mine"]
-    assert card.data.to_dict() == {"license": "apache-2.0", "tags": tags, "model": [{"name": "m"}]}
 
 
 @pytest.mark.parametrize(

@@ -2,9 +2,7 @@
 
 import json
 import shutil
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -21,71 +19,39 @@ def release(tmp_path: Path) -> Path:
     return Path(shutil.copytree(sample_folder(), tmp_path / "release"))
 
 
-def _read(path: Path) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-
-
-def _append(path: Path, *rows: dict[str, Any]) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a", encoding="utf-8") as stream:
-        stream.writelines(json.dumps(row, ensure_ascii=False) + "\n" for row in rows)
-
-
 def _count(root: Path) -> dict[tuple[str, str], int]:
     return {(finding.file, finding.check): finding.count for finding in audit_release(root).findings}
 
 
-def _copy_a_pair(root: Path) -> None:
-    _append(root / TEST, _read(root / FOLDER / "train.jsonl")[0])
-
-
-def _repeat_a_row(root: Path) -> None:
-    row = _read(root / TEST)[0]
-    _append(root / TEST, {**row, "question": f" {row['question']} "})
-
-
-def _copy_a_role(root: Path) -> None:
-    _append(root / ROLES / "role_specific/train.jsonl", _read(root / ROLES / "role_specific/test.jsonl")[0])
-
-
-def _copy_a_baseline(root: Path) -> None:
-    shutil.copy(root / EN / "general/rolegpt_baseline.jsonl", root / ROLES / "general/rolegpt_baseline.jsonl")
-
-
-def _ask_something_new(root: Path) -> None:
-    _append(root / TEST, {**_read(root / TEST)[0], "question": "新的问题？"})
-
-
-def _add_a_column(root: Path) -> None:
-    _append(root / TEST, {**_read(root / TEST)[0], "question": "新的问题？", "note": "x"})
-
-
-def _quote_the_baseline(root: Path) -> None:
-    row = _read(root / FOLDER / "rolegpt_baseline.jsonl")[0]
-    _append(root / TEST, {**row, "type": "script_based"})
+ROLE_TEST, BASELINE = f"{ROLES}/role_specific/test.jsonl", "general/rolegpt_baseline.jsonl"
+ZH_BASELINE, NEW = f"{FOLDER}/rolegpt_baseline.jsonl", {"question": "新的问题？"}
 
 
 @pytest.mark.parametrize(
-    ("plant", "check", "file"),
+    ("source", "file", "changed", "check", "place"),
     [
-        pytest.param(_copy_a_pair, "question in train", TEST, id="question"),
-        pytest.param(_copy_a_role, "held-out role in train", f"{ROLES}/role_specific/test.jsonl", id="role"),
-        pytest.param(_repeat_a_row, "duplicate (role, question)", TEST, id="repeat but for white space"),
-        pytest.param(
-            _copy_a_baseline,
-            "baseline file is another config's",
-            f"{ROLES}/general/rolegpt_baseline.jsonl",
-            id="another config's baseline",
-        ),
-        pytest.param(_ask_something_new, "baseline missing", TEST, id="no baseline"),
-        pytest.param(_quote_the_baseline, "baseline among the references", TEST, id="baseline is a reference"),
-        pytest.param(_add_a_column, "inconsistent schema", TEST, id="another column"),
+        pytest.param(f"{FOLDER}/train.jsonl", TEST, {}, "question in train", TEST, id="question"),
+        pytest.param(ROLE_TEST, ROLE_TEST.replace("test", "train"), {}, "held-out role in train", ROLE_TEST, id="role"),
+        pytest.param(TEST, TEST, {"answer": "x"}, "duplicate (role, question)", TEST, id="repeat"),
+        pytest.param(TEST, TEST, NEW, "baseline missing", TEST, id="no baseline"),
+        pytest.param(TEST, TEST, NEW | {"note": "x"}, "inconsistent schema", TEST, id="another column"),
+        pytest.param(ZH_BASELINE, TEST, {"type": "a"}, "baseline among the references", TEST, id="a reference"),
     ],
 )
-def test_what_is_planted_is_found_there(release: Path, plant: Callable[[Path], None], check: str, file: str) -> None:
-    before = _count(release).get((file, check), 0)
-    plant(release)
-    assert _count(release)[file, check] > before
+def test_what_is_planted_is_found_there(
+    source: str, file: str, changed: dict[str, str], check: str, place: str, release: Path
+) -> None:
+    before = _count(release).get((place, check), 0)
+    row, *_ = (json.loads(line) for line in (release / source).read_text("utf-8").splitlines())
+    (release / file).parent.mkdir(parents=True, exist_ok=True)
+    with (release / file).open("a", encoding="utf-8") as stream:
+        stream.write(json.dumps(row | changed, ensure_ascii=False) + "\n")
+    assert _count(release)[place, check] > before
+
+
+def test_another_configs_baseline_is_found(release: Path) -> None:
+    shutil.copy(release / EN / BASELINE, release / ROLES / BASELINE)
+    assert _count(release)[f"{ROLES}/{BASELINE}", "baseline file is another config's"] > 0
 
 
 def test_bad_rows_are_listed_and_stop_nothing(release: Path) -> None:

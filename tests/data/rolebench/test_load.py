@@ -216,8 +216,7 @@ _TEXT = st.text(st.characters(codec="utf-8"), min_size=1).filter(str.strip)
 def test_any_text_is_kept_as_released(rows, write_release, tmp_path_factory):
     released = [{"role": role, "question": question, "generated": replies} for role, question, replies in rows]
     folder = write_release(
-        tmp_path_factory.mktemp("any").name,
-        **{"rolebench-eng/instruction-generalization/general/test.jsonl": released},
+        tmp_path_factory.mktemp("any").name, **{"rolebench-eng/instruction-generalization/general/test.jsonl": released}
     )
     release = Release(folder)
     read = list(iter_rows(release, get_config("instruction-generalization-eng"), "test"))[: len(released)]

@@ -1,6 +1,7 @@
 """What a damaged release says, and what is kept of it."""
 
 import json
+from typing import Any
 
 import pytest
 from datasets import load_dataset
@@ -13,18 +14,17 @@ TEST = "rolebench-eng/instruction-generalization/general/test.jsonl"
 GOOD = {"role": "Fox", "question": "Name a tree.", "generated": ["An oak."]}
 LINE = json.dumps(GOOD)
 
+
+def add_row(**row: Any) -> str:
+    """A good line, and one with another row."""
+    return f"{LINE}\n{json.dumps({'role': 'Fox', 'question': 'q', 'generated': ['a', 'b']} | row)}\n"
+
+
 DAMAGE = [
     pytest.param(f"{LINE}\nnot json\n{LINE}\n", 2, "not valid JSON", id="broken-json"),
     pytest.param(f'{LINE}\n{{"question": "q", "generated": ["a"]}}\n', 2, "at role: Field required", id="no-role"),
-    pytest.param(
-        f'{LINE}\n{{"role": "Fox", "question": "q", "generated": ["a", "b"], "type": ["script_based"]}}\n',
-        2,
-        r"one `type` a reply \(2\)",
-        id="types-do-not-match",
-    ),
-    pytest.param(
-        f'{LINE}\n{{"role": "Fox", "question": "q", "generated": ["a\\ud800"]}}\n', 2, r"U\+D800", id="half-a-surrogate"
-    ),
+    pytest.param(add_row(type=["script_based"]), 2, r"one `type` a reply \(2\)", id="types-do-not-match"),
+    pytest.param(add_row(generated=["a\ud800"]), 2, r"U\+D800", id="half-a-surrogate"),
 ]
 
 

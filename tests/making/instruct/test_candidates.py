@@ -8,13 +8,7 @@ from hypothesis import strategies as st
 
 from rolellm.llm.json_reply import make_strict
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage
-from rolellm.making.instruct.candidates import (
-    build_pairs_schema,
-    load_examples,
-    parse_candidate,
-    parse_pairs,
-    parse_rating,
-)
+from rolellm.making.instruct.candidates import build_pairs_schema, load_examples, parse_candidate, parse_pairs
 from rolellm.making.instruct.segments import Segment
 
 ORIGIN = Segment("script/0003", "script", "Ada: No.", 3), {"visit": 2, "place": 4}
@@ -29,18 +23,6 @@ REQUEST = Request(())
 
 def read(text: str) -> list[Any]:
     return parse_pairs(REQUEST, Reply(text, "stop", Usage(), "m", "e", {}))
-
-
-@pytest.mark.parametrize(
-    ("value", "level", "reason"),
-    [
-        pytest.param({"level": "low", "reason": " A  guess. "}, "low", "A guess.", id="object"),
-        pytest.param("Medium: the place is not named", "medium", "the place is not named", id="one text"),
-    ],
-)
-def test_ratings(value: Any, level: str | None, reason: str) -> None:
-    found = parse_rating(value)
-    assert (found.level, found.reason) == (level, reason)
 
 
 @pytest.mark.parametrize(

@@ -32,15 +32,9 @@ def only(*candidates: Candidate, **settings: object) -> list[Verdict]:
         pytest.param("Ada, why?", "ada,  WHY?", "en", "the answer repeats the question", id="echo"),
         pytest.param("鲁智深，何故？", "Because of the donkey.", "zh", "the answer is not in Chinese", id="English"),
         pytest.param(
-            "Ada, how?",
-            "Well, I went up the stairs; I went up the stairs.",
-            "en",
-            'the answer says "I went up the stairs" twice',
-            id="in-circles",
+            "Ada, how?", "I went up there; I went up there.", "en", 'the answer says "I went up there" twice', id="loop"
         ),
-        pytest.param(
-            "Ada, why?", "Because of 鲁智深, the monk of the far inn by the river!", "en", None, id="a foreign name"
-        ),
+        pytest.param("Ada, why?", "Because of 鲁智深, the monk of the inn!", "en", None, id="a foreign name"),
     ],
 )
 def test_form(question: str, answer: str, language: Language, reason: str | None) -> None:
@@ -72,11 +66,7 @@ def test_answers_keep_the_cleaning_rules(
     [
         pytest.param("medium", "high", "medium", None, id="as sure as asked"),
         pytest.param(
-            "high",
-            {"level": "low", "reason": "A guess."},
-            "medium",
-            "factualness is low, below medium: A guess.",
-            id="says why",
+            "high", {"level": "low", "reason": "Hm."}, "medium", "factualness is low, below medium: Hm.", id="reason"
         ),
         pytest.param("high", "blue", "low", 'no level of factualness could be read ("blue")', id="unreadable"),
     ],

@@ -6,12 +6,7 @@ import pytest
 from rolellm.core.records import Profile
 from rolellm.llm.model import Request, Sampling
 from rolellm.making.content_words import measure_overlap
-from rolellm.making.instruct.candidates import (
-    Task,
-    build_request,
-    list_focuses,
-    load_examples,
-)
+from rolellm.making.instruct.candidates import Task, build_request, list_focuses, load_examples
 from rolellm.making.instruct.filters import find_form_problem
 from rolellm.making.instruct.segments import Segment
 from rolellm.making.settings import LEAST_FOUND

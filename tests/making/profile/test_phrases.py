@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from rolellm.core.records import Language, Profile, Turn
-from rolellm.making.profile.build import OFFERED, Phrase, find_repeated_phrases
+from rolellm.llm.model import Reply, Request, UnacceptableError, Usage
+from rolellm.making.profile.build import OFFERED, Phrase, accept_picks, find_repeated_phrases
 
 
 def character(lines: list[tuple[str, str]], language: Language = "en", role: str = "Ann") -> Profile:
@@ -41,15 +42,8 @@ SHIVERED = {"Shiver my old timbers!": (3, 0), "My old timbers": (8, 0)}
         pytest.param(TIMBERS, {"Shiver my old timbers!": (3, 0)}, id="parts go into the longer phrase"),
         pytest.param([*TIMBERS, *APART], SHIVERED, id="unless they live apart"),
         pytest.param(COLD, {}, id="function words are no phrase"),
-        pytest.param(
-            [*COLD, ("Ann", "I'll be here!"), ("Ann", "I'll be here! Always.")],
-            {"I'll be here!": (2, 0)},
-            id="said alone",
-        ),
         pytest.param(KEMP, {"Up we go!": (2, 0)}, id="names of speakers are no phrases"),
-        pytest.param(
-            PLUMS, {"Sweet plums!": (3, 0), "Sour grapes!": (2, 0)}, id="who speaks alone is ranked by counts"
-        ),
+        pytest.param(PLUMS, {"Sweet plums!": (3, 0), "Sour grapes!": (2, 0)}, id="alone, ranked by counts"),
     ],
 )
 def test_phrases(lines: list[tuple[str, str]], expected: dict[str, tuple[int, int]]) -> None:
@@ -70,3 +64,23 @@ def test_any_lines(lines: list[tuple[str, str]], language: Language) -> None:
     for phrase in phrases:
         assert phrase.text.strip() == phrase.text != ""
         assert any(phrase.text.rstrip("!?！") in line for line in own)
+
+
+PHRASES = [Phrase("Count the steps!", 3, 0, 2.0), Phrase("{role} {most}", 2, 1, 1.0), Phrase("Nine.", 1, 0, 0.0)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        pytest.param('{"chosen": [3, 1]}', ("Nine.", "Count the steps!"), id="in its order"),
+        pytest.param('{"chosen": [4, 3, 0]}', ("Nine.",), id="some that are not on the list"),
+        pytest.param('{"chosen": [4]}', None, id="none of the list"),
+    ],
+)
+def test_picks_by_number(text: str, expected: tuple[str, ...] | None) -> None:
+    accept, reply = accept_picks(PHRASES, 2), Reply(text, "stop", Usage(), "m", "e", {})
+    if expected is None:
+        with pytest.raises(UnacceptableError, match="on the list, which has 3"):
+            accept(Request(()), reply)
+    else:
+        assert accept(Request(()), reply) == expected

@@ -80,32 +80,40 @@ def refused(text: str, person: Person = "third", language: Language = "en") -> U
     return caught.value
 
 
-@pytest.mark.parametrize(("person", "language"), GOOD)
-def test_a_good_description_stays_as_it_is(person: Person, language: Language) -> None:
-    assert accepted(GOOD[person, language], person, language) == GOOD[person, language]
-
-
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
         pytest.param("<think>Who is Ada?</think>\nShe counts.", "She counts.", id="thoughts"),
         pytest.param("Sure! Here's the portrait of Ada Fenn:\n\nShe counts.", "She counts.", id="preamble"),
         pytest.param("She counts. She waits and", "She counts.", id="cut off"),
+        pytest.param("Ada counts. Rose asks ADA FENN.", "The character counts. Rose asks the character.", id="name"),
+        pytest.param("孙悟空大闹天宫。", "这个人物大闹天宫。", id="name, zh"),
+        *(pytest.param(text, text, id=" ".join(kind)) for kind, text in GOOD.items()),
     ],
 )
 def test_the_form_is_mended(text: str, expected: str) -> None:
-    assert mend(text) == expected
+    language: Language = "en" if text.isascii() else "zh"
+    person: Person = "second" if text in (SECOND, SECOND_ZH) else "third"
+    assert mend(text, person, language) == expected
+    assert text not in GOOD.values() or accepted(text, person, language) == text
 
 
 @pytest.mark.parametrize(
-    ("language", "text", "expected"),
+    ("language", "role", "aliases", "text", "expected"),
     [
-        pytest.param("en", "Ada counts. Rose asks ADA FENN.", "The character counts. Rose asks the character.", id="x"),
-        pytest.param("zh", "孙悟空大闹天宫。", "这个人物大闹天宫。", id="zh"),
+        pytest.param("en", "Coriolanus", ("Caius Marcius",), "proud Marcius came", "Marcius", id="part of an alias"),
+        pytest.param("en", "Soldier", (), "a soldier among soldiers", None, id="common noun"),
+        pytest.param("en", "Captain Ahab", (), "Old Ahab hunts", "Ahab", id="without the title"),
+        pytest.param("en", "M", (), "the chief, called M, who", "M", id="one letter"),
+        pytest.param(
+            "en", "Marcius", ("Caius Marcius", "Caius"), "x Caius Marcius y", "Caius Marcius", id="longest first"
+        ),
+        pytest.param("zh", "白", (), "白天的白马", None, id="zh: one character"),
+        pytest.param("zh", "Sam", (), "他叫Sam的朋友", "Sam", id="zh: Latin name among Chinese"),
     ],
 )
-def test_in_the_third_person_the_name_becomes_nobodys(language: Language, text: str, expected: str) -> None:
-    assert mend(text, "third", language) == expected
+def test_names(language: Language, role: str, aliases: tuple[str, ...], text: str, expected: str | None) -> None:
+    assert find_role_name(collect_names(Profile(role, language, aliases=aliases)), text) == expected
 
 
 def test_in_the_second_person_sentences_with_the_name_are_left_out() -> None:

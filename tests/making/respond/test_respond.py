@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -102,12 +101,3 @@ def test_the_row_as_written(respond: Respond) -> None:
     assert sampling | {"temperature": 0.7, "max_tokens": 200} == sampling, "the paper's"
     assert set(run.manifest["templates"]) == {"system", "rolegpt_prompt", "rolegpt_dialogue", "rolegpt_lore"}
     assert run.manifest["models"]["endpoints"][0]["rules"] == "1" and run.summary["role"] == "Fox"
-
-
-def test_catchphrases_and_machines_are_spared(character: Profile, respond: Respond) -> None:
-    machine = replace(
-        character, description="You are the ship's computer.", catchphrases=("I'm afraid I can't do that.",)
-    )
-    reply = "I'm sorry, captain, I'm afraid I can't do that. As an AI, I see further."
-    assert respond(lambda _: reply, ["Why?"], character=machine, max_attempts=1).failed == 0
-    assert respond(lambda _: reply, ["Why?"], rules_hash="2", max_attempts=1).failed == 6

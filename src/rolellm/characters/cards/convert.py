@@ -176,7 +176,7 @@ def read_as_character(
     role: str | None = None,
     language: Language | None = None,
     file: str | None = None,
-    user: str | None = None,
+    user: str = "",
 ) -> CardReading:
     """Make a character of a card.
 
@@ -195,7 +195,7 @@ def read_as_character(
         raise SettingsError(f"no prompts in the language {language!r}; use en or zh")
     notes = list(card.notes)
     names, language = _choose_names(card, role, language, notes)
-    if user is not None:
+    if user:
         names = replace(names, user=user)
     turns, greetings, examples = _read_turns(card, names, notes)
     lore, entries = _read_lore(card, names, notes)

@@ -7,7 +7,6 @@ import socket
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from pathlib import Path
 from typing import Any, Final
 
 import gradio as gr
@@ -55,14 +54,13 @@ class _KeyGuard:
 
 
 @contextmanager
-def serve_page(page: gr.Blocks, *, port: int = 0, share: bool = False, folder: Path | None = None) -> Iterator[str]:
+def serve_page(page: gr.Blocks, *, port: int = 0, share: bool = False) -> Iterator[str]:
     """Serve a page of Gradio's while the block runs.
 
     Args:
         page: The page.
         port: 0 for any that is free.
         share: Give it a public address as well, through a server of Gradio's.
-        folder: Files in it can be downloaded.
 
     Yields:
         The page's address, with its key.
@@ -83,7 +81,6 @@ def serve_page(page: gr.Blocks, *, port: int = 0, share: bool = False, folder: P
         server_name=_HOST,
         server_port=port,
         share=share,
-        allowed_paths=[str(folder)] if folder else None,
         app_kwargs={"middleware": [guard]},
         prevent_thread_lock=True,
         quiet=True,

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Iterator, Mapping
 from dataclasses import asdict
 from html import escape
 from pathlib import Path
@@ -100,6 +100,8 @@ class TalkPage:
         """Build the page."""
         role = self._player.role
         is_blind = len(self._players) > 1
+        # What is downloaded is not copied to Gradio's cache, which stays behind.
+        gr.set_static_paths(self.folder)
         with gr.Blocks(title=role, analytics_enabled=False, fill_height=True) as page:
             if is_blind:
                 gr.Markdown(
@@ -134,7 +136,7 @@ class TalkPage:
             replying = {**plain, "concurrency_id": "reply"}
             replies = [
                 self._box.submit(self.say, [self._talks, self._box], **replying),
-                self._chatbot.retry(self.retry, self._talks, **replying),
+                self._chatbot.retry(self.say, self._talks, **replying),
             ]
             self._box.stop(None, cancels=replies).then(self.show_talk, self._talks, **plain)
             page.load(lambda: self.show_talk(_get_name(self._last)), None, **plain)
@@ -180,8 +182,9 @@ class TalkPage:
     def _get_shown(self, chat: Chat) -> _ShownReplies | None:
         """Get the replies of the last turn that may be voted on."""
         shown = self._shown.get(_get_name(chat))
-        swipes = list_swipes(chat.talk.turns[-1]) if chat.turns else []
-        return shown if shown is not None and tuple(swipes[-2:]) == shown.replies else None
+        if shown is None or chat.turns[-1].content not in shown.replies:
+            return None
+        return shown if {*shown.replies} <= {*list_swipes(chat.talk.turns[-1])} else None
 
     def show_talk(self, name: str) -> _View:
         """Show a talk as it is, or a new one."""
@@ -193,49 +196,53 @@ class TalkPage:
         except RoleLLMError as error:
             raise gr.Error(escape(str(error)), print_exception=False) from error
 
-    def say(self, name: str, message: str) -> Iterator[_View]:
-        """Say something; yield views as replies arrive, one model after the other, in random order."""
-        with self._replying:
-            chat = self._open(name)
-            yield from self._reply(chat, [*chat.turns, user(message)])
+    def say(self, name: str, message: str | None = None) -> Iterator[_View]:
+        """Yield views as replies arrive, one model after the other, in random order.
 
-    def retry(self, name: str) -> Iterator[_View]:
-        """Get another reply to the last message."""
+        Args:
+            name: The talk.
+            message: What the user says; by default the last message again.
+        """
+        names = random.sample(list(self._players), len(self._players))
         with self._replying:
             chat = self._open(name)
             turns = chat.turns
-            if turns and turns[-1].role == "assistant":
+            text = message or chat.message
+            if message is not None:
+                turns.append(user(message))
+            elif turns and turns[-1].role == "assistant":
                 turns.pop()
-            yield from self._reply(chat, turns, is_retry=True)
-
-    def _reply(self, chat: Chat, turns: list[Message], is_retry: bool = False) -> Iterator[_View]:
-        names = random.sample(list(self._players), len(self._players))
-        message = turns[-1].content if turns else ""
-        replies: list[str] = []
-        try:
-            for name in names:
+            try:
+                replies = yield from self._reply(chat, names, turns, message)
+            except RoleLLMError as error:
+                # The reason may name the model.
+                reason = "there was no reply; ask each model alone to learn why" if len(names) > 1 else str(error)
+                gr.Warning(escape(reason))
+            else:
+                text = ""
                 if len(names) > 1:
-                    chat.player = self._players[name].with_role(chat.player.part)
-                pieces = chat.retry(stream=True) if is_retry or replies else chat.say(message, stream=True)
-                if chat.prompt is not None and chat.prompt.warning:
-                    gr.Warning(chat.prompt.warning)
-                replies.append("")
-                due = 0.0
-                for piece in pieces:
-                    replies[-1] += piece
-                    if time.monotonic() > due:
-                        due = time.monotonic() + _PAUSE
-                        shown = [asdict(turn) for turn in (*turns, *map(assistant, replies))]
-                        yield {self._chatbot: shown, self._box: gr.Textbox("", submit_btn=False, stop_btn=True)}
-        except RoleLLMError as error:
-            # The reason may name the model.
-            reason = "there was no reply; ask each model alone to learn why" if len(names) > 1 else str(error)
-            gr.Warning(escape(reason))
-            yield self.show(chat, value=message)
-            return
-        if len(names) > 1:
-            self._shown[_get_name(chat)] = _ShownReplies(tuple(names), tuple(replies), time.monotonic())
-        yield self.show(chat, value="")
+                    self._shown[_get_name(chat)] = _ShownReplies(tuple(names), tuple(replies), time.monotonic())
+            yield self.show(chat, value=text)
+
+    def _reply(
+        self, chat: Chat, names: list[str], turns: list[Message], message: str | None
+    ) -> Generator[_View, None, list[str]]:
+        replies: list[str] = []
+        for name in names:
+            if len(names) > 1:
+                chat.player = self._players[name].with_role(chat.player.part)
+            pieces = chat.say(message, stream=True) if message is not None and not replies else chat.retry(stream=True)
+            if chat.prompt is not None and chat.prompt.warning:
+                gr.Warning(chat.prompt.warning)
+            replies.append("")
+            due = 0.0
+            for piece in pieces:
+                replies[-1] += piece
+                if time.monotonic() > due:
+                    due = time.monotonic() + _PAUSE
+                    shown = [asdict(turn) for turn in (*turns, *map(assistant, replies))]
+                    yield {self._chatbot: shown, self._box: gr.Textbox("", submit_btn=False, stop_btn=True)}
+        return replies
 
     def edit(self, name: str, event: gr.EditData) -> _View:
         """Change any turn."""
@@ -248,7 +255,7 @@ class TalkPage:
     def swipe(self, name: str, swipe: int) -> _View:
         """Let another of the last turn's texts stand."""
         chat = self._open(name)
-        chat.talk.show(len(chat.turns) - 1, swipe)
+        chat.talk.change(len(chat.turns) - 1, list_swipes(chat.talk.turns[-1])[swipe])
         return self._keep(chat)
 
     def _keep(self, chat: Chat, **box: Any) -> _View:
@@ -277,8 +284,7 @@ class TalkPage:
         preferred = _get_index(like) - last
         if shown is None or preferred not in (0, 1):
             raise gr.Error("there is no vote on this reply; say something and wait for both replies")
-        swipes = list_swipes(chat.talk.turns[last])
-        chat.talk.show(last, swipes.index(shown.replies[preferred]))
+        chat.talk.change(last, shown.replies[preferred])
         chat.talk.write()
         sheet = self._player.part.sheet
         names = shown.names
