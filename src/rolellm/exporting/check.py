@@ -22,7 +22,7 @@ Messages = list[dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
-class CheckedReply:
+class GreedyReply:
     """A greedy reply.
 
     Attributes:
@@ -82,7 +82,7 @@ class ExportCheck:
         return asdict(self)
 
 
-def make_prompts(system: str, language: Language) -> list[Messages]:
+def make_check_prompts(system: str, language: Language) -> list[Messages]:
     """Make the prompts: general instructions to the role."""
     file = resources.files("rolellm.making").joinpath("general", f"{language}.jsonl")
     with resources.as_file(file) as path:
@@ -94,18 +94,18 @@ def make_prompts(system: str, language: Language) -> list[Messages]:
     return prompts
 
 
-def ask_model(model: LocalModel, prompts: Sequence[Messages]) -> list[CheckedReply]:
+def ask_model(model: LocalModel, prompts: Sequence[Messages]) -> list[GreedyReply]:
     """Ask a model of this machine."""
     ids = [model.encode(messages) for messages in prompts]
     completions = model.generate_batch(ids, Decoding(max_new_tokens=REPLY_TOKENS))
     replies = []
     for prompt, completion in zip(ids, completions, strict=True):
         likeliest = [text for text, _ in model.rank_next_tokens(prompt, _LIKELIEST)]
-        replies.append(CheckedReply(completion.text, tuple(likeliest), len(prompt)))
+        replies.append(GreedyReply(completion.text, tuple(likeliest), len(prompt)))
     return replies
 
 
-def ask_server(address: str, prompts: Sequence[Messages]) -> list[CheckedReply]:
+def ask_server(address: str, prompts: Sequence[Messages]) -> list[GreedyReply]:
     """Ask llama.cpp's server.
 
     Raises:
@@ -129,14 +129,14 @@ def _post(url: str, body: Mapping[str, Any]) -> Any:
         raise ModelError(f"llama.cpp's server gave no reply to a prompt of the check: {error}") from error
 
 
-def _read_reply(raw: Any) -> CheckedReply:
+def _read_reply(raw: Any) -> GreedyReply:
     choice = raw["choices"][0]
     ranking = choice["logprobs"]["content"][0]["top_logprobs"]
     likeliest = tuple(item["token"] for item in ranking[:_LIKELIEST])
-    return CheckedReply(choice["message"]["content"].strip(), likeliest, raw["usage"]["prompt_tokens"])
+    return GreedyReply(choice["message"]["content"].strip(), likeliest, raw["usage"]["prompt_tokens"])
 
 
-def compare(by: str, run: Sequence[CheckedReply], written: Sequence[CheckedReply], model: LocalModel) -> ExportCheck:
+def compare(by: str, run: Sequence[GreedyReply], written: Sequence[GreedyReply], model: LocalModel) -> ExportCheck:
     """Compare replies with those of the run.
 
     Args:

@@ -20,7 +20,7 @@ from rolellm.core.files import fill_folder, is_disk_full, open_atomic, write_jso
 from rolellm.core.result import Result
 from rolellm.core.settings import Advanced, read, settings, suggest_keywords
 from rolellm.core.text import join_names
-from rolellm.exporting.check import REPLY_TOKENS, ExportCheck, ask_model, ask_server, compare, make_prompts
+from rolellm.exporting.check import REPLY_TOKENS, ExportCheck, ask_model, ask_server, compare, make_check_prompts
 from rolellm.exporting.llama_cpp import INSTALL, SERVER, LlamaCpp
 from rolellm.exporting.modelfile import write_modelfile, write_template
 from rolellm.exporting.passport import FILE, describe_gguf, make_passport, stamp_safetensors
@@ -121,7 +121,7 @@ def export(run: Any, to: Format, out: str | Path, **options: Any) -> Exported:
     target = Path(out)
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise SettingsError(f"{target} exists already; name a new folder with --out")
-    source = _Source.find(run, chosen.role)
+    source = _ExportSource.find(run, chosen.role)
     passport = make_passport(source.manifest, source.part, source.folder, chosen.scores, chosen.license)
     hints = []
     if source.part is None:
@@ -167,7 +167,7 @@ def _explain_full_disk(target: Path) -> Iterator[None]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Source:
+class _ExportSource:
     """A model that goes out.
 
     Attributes:
@@ -185,7 +185,7 @@ class _Source:
     system: str
 
     @classmethod
-    def find(cls, run: Any, role: Path | None) -> _Source:
+    def find(cls, run: Any, role: Path | None) -> _ExportSource:
         """Find a model and its role; no weights are loaded."""
         folder = Path(locate_model(str(getattr(run, "model_dir", run))))
         home = folder if (folder / PROFILE).is_file() else folder.parent
@@ -250,7 +250,9 @@ class _Source:
         self.model.tokenizer.save_pretrained(folder)
 
 
-def _write_gguf(source: _Source, tools: LlamaCpp, chosen: ExportSettings, folder: Path, passport: Json) -> list[Path]:
+def _write_gguf(
+    source: _ExportSource, tools: LlamaCpp, chosen: ExportSettings, folder: Path, passport: Json
+) -> list[Path]:
     """Write GGUF: one file of the whole, or the base's and the adapter's."""
     tools.check_quantization(chosen.quantize)
     template = source.model.tokenizer.chat_template
@@ -279,7 +281,7 @@ def _replace_tag(match: re.Match[str]) -> str:
     return f"{{%{before} {'endif' if end else 'if true'} {after}%}}"
 
 
-def _write_modelfile(source: _Source, files: Sequence[Path], folder: Path) -> str:
+def _write_modelfile(source: _ExportSource, files: Sequence[Path], folder: Path) -> str:
     """Write the Modelfile for files of GGUF, or for the folder itself; return what is wrong with it."""
     model = source.model
     sources = dict(zip(("FROM", "ADAPTER"), (f"./{file.name}" for file in files), strict=False)) or {"FROM": "."}
@@ -296,7 +298,7 @@ def _write_modelfile(source: _Source, files: Sequence[Path], folder: Path) -> st
     return problem
 
 
-def _write_vllm(source: _Source, folder: Path, out: Path) -> list[str]:
+def _write_vllm(source: _ExportSource, folder: Path, out: Path) -> list[str]:
     """Write what vLLM serves, an adapter on its base where it takes that; return the words that start it."""
     model = source.model
     adapter = model.source.adapter
@@ -321,11 +323,11 @@ def _write_vllm(source: _Source, folder: Path, out: Path) -> list[str]:
 
 
 def _check_files(
-    source: _Source, tools: LlamaCpp, files: Sequence[Path], folder: Path, hints: list[str]
+    source: _ExportSource, tools: LlamaCpp, files: Sequence[Path], folder: Path, hints: list[str]
 ) -> ExportCheck:
     """Compare what was written with the run."""
     language = "en" if source.part is None else source.part.sheet.language
-    prompts = make_prompts(source.system, language)
+    prompts = make_check_prompts(source.system, language)
     before = ask_model(LocalModel(str(source.folder)), prompts)
     if files and tools.find_server() is not None:
         context = max(reply.prompt_tokens for reply in before) + REPLY_TOKENS + 1

@@ -86,7 +86,9 @@ def make_passport(
             passport["base"]["files"] = base["files"]
         passport["recipe"] = {"hash": manifest["recipe_hash"], "method": manifest["method"]}
         passport["data"] = manifest["data"]
-    reports = [read_scores(path) for path in scores]
+    # As `rolellm make` leaves it.
+    measured = (run.parent / "eval").glob("tuned.score.json")
+    reports = [read_scores(path) for path in (*measured, *scores)]
     passport["scores"] = {report.options.where: report.to_dict()["metrics"] for report in reports}
     safety = find_runs(run, "safety")
     if safety:
