@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 import torch
+from peft import PeftModel
 from safetensors import safe_open
+from safetensors.torch import load_file, save_file
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rolellm.core.errors import DataError, ModelError, SettingsError
@@ -19,8 +21,9 @@ from rolellm.exporting.export import export
 from rolellm.exporting.passport import show
 from rolellm.models.find import SAMPLE, locate_model
 from rolellm.models.local_model import LocalModel
-from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import train
+
+from ..training.runs import make_recipe
 
 pytestmark = [
     pytest.mark.slow,
@@ -35,10 +38,9 @@ needs_llama_cpp = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def run(tmp_path_factory: pytest.TempPathFactory, write_recipe: Callable[..., Path]) -> Path:
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that tuned an adapter."""
-    folder = tmp_path_factory.mktemp("run")
-    return train(load_recipe(write_recipe(folder, method={"name": "lora"}))).out
+    return train(make_recipe(tmp_path_factory.mktemp("run"), method={"name": "lora"})).out
 
 
 @pytest.fixture(autouse=True)
@@ -117,13 +119,9 @@ def test_an_adapter_that_the_converter_refuses_is_said(run: Path, tmp_path: Path
     changed = shutil.copytree(run, tmp_path / "run", ignore=shutil.ignore_patterns("checkpoint-*", "manifest.json"))
     config = json.loads((changed / "adapter_config.json").read_text())
     config["modules_to_save"] = ["embed_tokens"]
-    from peft import PeftModel
-
     base = AutoModelForCausalLM.from_pretrained(LocalModel(str(run)).source.base)
     model = PeftModel.from_pretrained(base, run)
     embedding = model.get_input_embeddings().weight.detach().clone()
-    from safetensors.torch import load_file, save_file
-
     file = changed / "adapter_model.safetensors"
     save_file(load_file(file) | {"base_model.model.model.embed_tokens.weight": embedding}, file)
     (changed / "adapter_config.json").write_text(json.dumps(config))

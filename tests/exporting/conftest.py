@@ -1,1 +1,0 @@
-from ..training.conftest import write_recipe  # noqa: F401  # fixture
