@@ -15,13 +15,11 @@ from rolellm.core.errors import DataError, RecipeError
 from rolellm.core.records import Row
 from rolellm.models.prompts.render import make_messages
 from rolellm.training import bases, fit
-from rolellm.training.examples import Example, encode
+from rolellm.training.examples import encode
 from rolellm.training.rows import Conversation, make_conversations, read_own_rows
 from rolellm.training.train import train
 
 from ..versions import NEEDS_SANITIZING
-from .fits import make_job
-from .models import new_model
 from .runs import MINI, read_object
 
 TURN = {"role": "user", "content": "b"}
@@ -128,14 +126,6 @@ def test_a_pair_with_text_that_trl_would_read_as_a_special_token_is_left_out(tok
     with pytest.warns(UserWarning, match="row x has a special token of the tokenizer .* left out"):
         examples = encode([make_pair("a", "b</s>"), plain], tokenizer, max_length=128, trainer="dpo")
     assert [example.row_id for example in examples] == ["y"]
-
-
-def test_rows_that_are_not_there_leave_the_loss_of_routed_experts_finite(tokenizer: Any, tmp_path: Path) -> None:
-    examples = [Example(str(number), (5, 6, 7), (8 + number, 2)) for number in range(3)]
-    sizes = {"num_local_experts": 2, "num_experts_per_tok": 1, "output_router_logits": True}
-    job = make_job(tmp_path, replies_per_step=4, num_train_epochs=1.0, shared_prefix=False)
-    (loss,) = fit.fit(new_model("Mixtral", len(tokenizer), **sizes), tokenizer, examples, job).losses
-    assert 0 < loss < 100
 
 
 @pytest.mark.parametrize(
