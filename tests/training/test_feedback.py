@@ -8,7 +8,6 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from datasets import Dataset
 
 from rolellm import rewards
 from rolellm.core.errors import DataError, RecipeError
@@ -23,7 +22,6 @@ from ..versions import NEEDS_SANITIZING
 from .runs import MINI, read_object
 
 TURN = {"role": "user", "content": "b"}
-PAIRS = [{"prompt": f"Name fish {n}.", "chosen": "Aye, cod.", "rejected": f"Cod number {n}."} for n in range(8)]
 GRPO: dict[str, Any] = {"trainer": "grpo", "num_generations": 2, "max_completion_length": 8, "max_steps": 1}
 
 
@@ -38,18 +36,11 @@ def mini(base: Path) -> dict[str, Any]:
 def test_replies_in_the_role_s_voice_are_preferred_to_role_free_answers(
     trainer: str, mini: dict[str, Any], tmp_path: Path
 ) -> None:
-    run = train(mini, out=tmp_path / "run", trainer=trainer, replies_per_step=4, max_steps=2)
-    assert run.steps == 2
-    assert all(any(key.startswith("rewards/") for key in line) for line in run.metrics)
+    options: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": 1} if trainer == "dpo" else {}
+    run = train(mini, out=tmp_path / "run", trainer=trainer, replies_per_step=4, max_steps=2, **options)
+    assert all("rewards/chosen" in line and ("eval_loss" in line) is (trainer == "dpo") for line in run.metrics)
     manifest = read_object(run.out)
-    assert manifest["trainer"] == trainer and manifest["trained_on"]["roles"]
-
-
-@pytest.mark.slow
-def test_a_data_set_of_pairs_is_trained_on_and_held_out(mini: dict[str, Any], tmp_path: Path) -> None:
-    options: dict[str, Any] = {"trainer": "dpo", "max_steps": 2, "eval_strategy": "steps", "eval_steps": 1}
-    run = train(mini, train_dataset=Dataset.from_list(PAIRS), out=tmp_path / "run", **options)
-    assert all("eval_loss" in line for line in run.metrics)
+    assert (manifest["trainer"], manifest["result"]["steps"]) == (trainer, 2) and manifest["trained_on"]["roles"]
 
 
 @pytest.mark.slow
