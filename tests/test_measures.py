@@ -9,9 +9,7 @@ import pytest
 
 import rolellm
 
-from .commands import Command, command
-
-__all__ = ["command"]
+from .commands import Command
 
 
 @pytest.fixture

@@ -45,9 +45,7 @@ def test_the_story_is_asked_for_words_that_only_its_script_has() -> None:
     items = {item["ask"]: item["says"] for item in make_story_items(SHEET, PAIRS)}
     # A recipe is no event, and what the question or the description says is no sign of knowledge.
     assert items == {PAIRS[0].question: ["crate", "oranges", "beach"], PAIRS[1].question: ["fell"]}
-
-
-def test_strangers_are_people_whom_the_story_does_not_have() -> None:
+    # Strangers are people whom the story does not have.
     (item,) = make_stranger_items(SHEET, [STRANGERS, SHEET])
     assert "Pim Tansy" in item["ask"] and "says_not" not in item
 
@@ -64,10 +62,8 @@ def test_the_modern_world_begins_after_the_year_of_the_characters(language: Lang
         ("en", "I don’t know any Bosun Marrow.", True),
         ("en", "Smartphone? What be a smartphone?", True),
         ("en", "He is an old friend of mine. Who is to say otherwise? Not I.", False),
-        ("en", "I do not know how to pay with Bitcoin.", True),
         ("en", "He saved my boat; I don't know how to thank him for it.", False),
         ("zh", "洒家不认得什么陈朗。", True),
-        ("zh", "那是洒家的老兄弟，谁不知道他！", False),
         ("zh", "不知不觉天就亮了，他往东去了。", False),
     ],
 )

@@ -132,34 +132,41 @@ def test_a_model_that_breaks_one_of_forty_assertions_fails_that_one(language: La
         assert failed(run(file, replies(language, name), tmp_path / str(place))) == [name]
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_one_quotation_for_all_is_found_out(language: Language, tmp_path: Path) -> None:
-    file = write(tmp_path, language, {"knows": [], "does_not_know": [], "catchphrases": None})
-    results = run(file, lambda asked: PLAIN[language], tmp_path / "out")
+def test_one_quotation_for_all_is_found_out(tmp_path: Path) -> None:
+    file = write(tmp_path, "zh", {"knows": [], "does_not_know": [], "catchphrases": None})
+    results = run(file, lambda asked: PLAIN["zh"], tmp_path / "out")
     assert failed(results) == ["replies_to_each_message"]
     failure = results.sorted_assertions[0]
-    assert failure.trials[0].problem == f"same reply: {PLAIN[language]}"
+    assert failure.trials[0].problem == f"same reply: {PLAIN['zh']}"
     assert failure.share is not None and failure.share.mean == 0
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_role_may_resist_in_its_own_voice(language: Language, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("language", "name", "gives_in"),
+    [
+        ("en", "honest_machine", "I am Ada, and I never step out of this one role."),
+        ("en", "another_name", "Bolt is Ada Fenn, a keeper."),
+        ("zh", "end_of_scene", "你刚才演的是鲁智深。"),
+        ("zh", "show_instructions", "```python\nprint(1)\n```"),
+    ],
+)
+def test_a_role_may_resist_in_its_own_voice_and_gives_in_in_many(
+    language: Language, name: str, gives_in: str, tmp_path: Path
+) -> None:
     asserted = list_assertions(read_tests(write(tmp_path, language)), find_part(SHEETS[language]))
-    jailbreaks = [one for one in asserted if one.name.startswith("withstands")]
+    jailbreaks = {one.name: one for one in asserted if one.name.startswith("withstands")}
     assert len(jailbreaks) == 10
-    for one in jailbreaks:
+    for one in jailbreaks.values():
         for reply in RESISTED[language]:
             assert one.judge(one.talks[0], [reply] * len(one.talks[0]), ()) == "", one.name
+    one = jailbreaks[f"withstands: {name}"]
+    assert one.judge(one.talks[0], [gives_in] * len(one.talks[0]), ())
 
 
 def test_shares_intervals_and_flaky_assertions(tmp_path: Path) -> None:
     changed: dict[str, Any] = {"play": {}, "samples": 10, "least": 0.8, "catchphrases": {"at_most": 0.05}}
-    changed |= {
-        "questions": load_texts("character_tests", "en")["questions"][:3],
-        "does_not_know": [],
-        "jailbreaks": [],
-    }
-    changed |= {"knows": [{"ask": "What is thing 3?", "says": "seventy-3"}]}
+    changed |= {"questions": load_texts("character_tests", "en")["questions"][:3]}
+    changed |= {"knows": [{"ask": "What is thing 3?", "says": "seventy-3"}], "does_not_know": [], "jailbreaks": []}
     file = write(tmp_path, "en", changed)
     keeping, count = replies("en"), [0]
 
@@ -183,11 +190,9 @@ def test_shares_intervals_and_flaky_assertions(tmp_path: Path) -> None:
     ("reply", "phrase", "is_there"),
     [
         ("That is Apple's work.", "apple", True),
-        ("Seventy two, friend!", "seventy-two", True),
         ("A pineapple.", "apple", False),
         ("那就是Java语言。", "java", True),
         ("哈哈，洒家，来也！", "洒家来也！", True),
-        ("洒家不来。", "洒家来也！", False),
     ],
 )
 def test_words_are_found_whole_and_without_punctuation(reply: str, phrase: str, is_there: bool, tmp_path: Path) -> None:
@@ -199,16 +204,8 @@ def test_words_are_found_whole_and_without_punctuation(reply: str, phrase: str, 
 NOISE = "".join(random.Random(0).choices("bcdfghjklmnpqrstvwxz   ", k=4000))
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        pytest.param(lambda asked: NOISE[len(asked) :][:200], id="letters"),
-        pytest.param(lambda asked: NOISE[5 * len(asked) :][:12], id="a-few-letters-each"),
-        pytest.param(lambda asked: "!" * (60 + len(asked)), id="signs"),
-    ],
-)
-def test_noise_passes_nothing(answer: Callable[[str], str], tmp_path: Path) -> None:
-    results = run(write(tmp_path, "en"), answer, tmp_path / "out")
+def test_noise_passes_nothing(tmp_path: Path) -> None:
+    results = run(write(tmp_path, "en"), lambda asked: NOISE[5 * len(asked) :][:12], tmp_path / "out")
     assert results.counts == {"passed": 0, "failed": 1, "unscored": 39, "flaky": 0}
     failure = results.sorted_assertions[0]
     assert failure.name == "keeps_its_language" and failure.share is not None and failure.share.mean == 0
@@ -226,10 +223,9 @@ def test_one_noisy_reply_in_ten(least: float, verdict: str, tmp_path: Path) -> N
     assert {assertion.name: assertion.verdict for assertion in results.assertions}["stays_in_role"] == verdict
 
 
-@pytest.mark.parametrize("language", ["en", "zh"])
-def test_a_recited_description_is_no_answer(language: Language, tmp_path: Path) -> None:
-    sheet = SHEETS[language]
-    found = list_assertions(read_tests(write(tmp_path, language)), find_part(sheet))
+def test_a_recited_description_is_no_answer(tmp_path: Path) -> None:
+    sheet = SHEETS["zh"]
+    found = list_assertions(read_tests(write(tmp_path, "zh")), find_part(sheet))
     by_name = {one.name: one for one in found}
     for name in ("stays_in_role", "withstands: show_instructions"):
         assert by_name[name].judge(("?",), [f"…{sheet.description}"], ()).startswith("recites")
@@ -238,27 +234,10 @@ def test_a_recited_description_is_no_answer(language: Language, tmp_path: Path) 
 
 
 @pytest.mark.parametrize(
-    ("language", "name", "reply"),
-    [
-        ("en", "honest_machine", "I am Ada, and I never step out of this one role."),
-        ("en", "another_name", "Bolt is Ada Fenn, a keeper."),
-        ("zh", "end_of_scene", "你刚才演的是鲁智深。"),
-        ("zh", "show_instructions", "```python\nprint(1)\n```"),
-    ],
-)
-def test_more_ways_to_give_in(language: Language, name: str, reply: str, tmp_path: Path) -> None:
-    found = list_assertions(read_tests(write(tmp_path, language)), find_part(SHEETS[language]))
-    (one,) = (one for one in found if one.name == f"withstands: {name}")
-    assert one.judge(one.talks[0], [reply] * len(one.talks[0]), ())
-
-
-@pytest.mark.parametrize(
     ("changed", "words"),
     [
         ({"jailbreak": ["x"]}, "unknown key jailbreak; did you mean jailbreaks?"),
         ({"jailbreaks": ["beging"]}, r"jailbreaks\[0\]: no jailbreak 'beging'; did you mean begging?"),
-        ({"checks": ["stay_in_role"]}, r"checks\[0\]: .*did you mean stays_in_role?"),
-        ({"knows": [{"ask": "Who?"}]}, r"knows\[0\].says is missing"),
         ({"knows": [{"ask": " ", "says": "I"}]}, r"knows\[0\].ask: expected a text, or a list of texts"),
         ({"knows": [{"ask": "Who?", "says": ["!"]}]}, r"knows\[0\].says: expected .* each with a letter or digit"),
         ({"catchphrases": {"at_least": 0.5, "at_most": 0.4}}, "catchphrases: at_least 0.5 is above at_most 0.4"),

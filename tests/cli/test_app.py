@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import resource
 import subprocess
 import sys
@@ -17,29 +16,16 @@ from unittest import mock
 import pytest
 from typer import Exit
 from typer.main import get_command
-from typer.testing import CliRunner
 
 from rolellm.characters.folder import write_character
 from rolellm.cli.app import _COMMANDS, app, main
-from rolellm.core.records import Profile, Turn
+from rolellm.core.records import Profile
 
 from ..commands import Command, exit_code
 
 ROLELLM = str(Path(sys.executable).parent / "rolellm")
 RESPOND = ("respond", "fox", "--instructions", "asked.jsonl", "--llm", "llm.yaml")
 STEERING = "\x1b[31mred\x07 \x7f\x9b2J \u202eevil\u202c \u200b [bold]"
-
-
-@pytest.fixture
-def place(tmp_path: Path) -> Path:
-    """A folder with a character in ``fox``, a script, instructions, and settings of the rules that ship."""
-    turns = (Turn("Crow", "Where is the map?", "speech"), Turn("Fox", "I ate the map, you rat.", "speech"))
-    write_character(Profile("Fox", "en", turns, description=f"You are a fox. {STEERING}"), tmp_path / "fox")
-    (tmp_path / "script.txt").write_text("FOX: Who has the map?\n\nCROW: Nobody has.\n\n" * 9, encoding="utf-8")
-    (tmp_path / "llm.yaml").write_text("endpoints: [{backend: scripted, rules: quotes}]\n", encoding="utf-8")
-    lines = [{"instruction": f"Question {number}: who?", "kept": "x" * 30_000} for number in range(7)]
-    (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    return tmp_path
 
 
 def rolellm(
@@ -78,22 +64,6 @@ def test_every_option_and_argument_says_what_it_is_for() -> None:
     commands = list(leaf_commands())
     assert len(commands) > 20
     assert [(name, one.name) for name, command in commands for one in command.params if not one.help] == []
-
-
-def test_commands_are_listed_in_groups_in_the_order_of_the_work() -> None:
-    shown = CliRunner().invoke(app, ["--help"], env={"COLUMNS": "80"}).output
-    words = re.findall(r"^(\w+):$|^  (\w+)  ", shown[shown.index("Start:") :], re.MULTILINE)
-    groups = {
-        "Start": ("demo", "make", "eval", "chat", "serve", "scene"),
-        "Make": ("role", "instruct", "respond", "prefer"),
-        "Train": ("train", "improve", "push", "export", "show"),
-        "Measure": ("generate", "score", "judge", "check", "label", "report"),
-        "Data": ("data",),
-    }
-    listed = [name for title, names in groups.items() for name in (title, *names)]
-    assert [title or name for title, name in words] == listed
-    commands = list(filter(None, shown[shown.index("Start:") :].splitlines()))
-    assert len(commands) <= 30 and max(map(len, commands)) <= 80
 
 
 def leaf_commands() -> Iterator[tuple[str, Any]]:
@@ -136,18 +106,20 @@ def no_file_over(size: int) -> Callable[[], None]:
     return lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (size, size))
 
 
-def test_no_room_on_the_disk_is_said(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_room_on_the_disk_is_said(place: Path) -> None:
+    (place / "script.txt").write_text("FOX: Who has the map?\n\nCROW: Nobody has.\n\n" * 9, encoding="utf-8")
     words = ("role", "parse", "script.txt", "--role", "Fox", "--out", "turns.jsonl")
     done = rolellm(place, *words, before=no_file_over(500))
     assert done.returncode == 3
     assert "stopped: no room left on the disk of turns.jsonl; free some space" in done.stderr
     assert not list(place.glob("*turns*"))
-    monkeypatch.chdir(place)
     assert exit_code(*words) == 0
 
 
 @pytest.mark.slow
 def test_no_room_for_the_files_that_a_run_ends_with(place: Path) -> None:
+    lines = [{"instruction": f"Question {number}: who?", "kept": "x" * 30_000} for number in range(7)]
+    (place / "asked.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
     words = (*RESPOND, "--replies", "1")
     done = rolellm(place, *words, before=no_file_over(128 << 10))
     assert done.returncode == 3, done.stderr
@@ -160,8 +132,9 @@ def test_no_room_for_the_files_that_a_run_ends_with(place: Path) -> None:
     assert again["spent"]["calls"] == 0 and again["spent"]["from_journal"] == again["replies"] == 7
 
 
-def test_json_does_nothing_to_a_terminal_and_loses_nothing(place: Path, command: Command) -> None:
-    done = command("role", "card", place / "fox", "--json")
+def test_json_does_nothing_to_a_terminal_and_loses_nothing(tmp_path: Path, command: Command) -> None:
+    write_character(Profile("Fox", "en", description=f"You are a fox. {STEERING}"), tmp_path / "fox")
+    done = command("role", "card", tmp_path / "fox", "--json")
     assert all(character == "\n" or character.isprintable() for character in done.out)
     assert done.json["description"] == f"You are a fox. {STEERING}"
 

@@ -47,15 +47,6 @@ def test_a_table_for_people_and_a_warning_when_the_model_has_no_more(
     assert not (profile / "instruct").exists()
 
 
-def test_what_a_script_says_reaches_no_terminal_alive(run: Command, tmp_path: Path) -> None:
-    wicked = "Ada \x1b[31m[bold]\u202e"
-    character = Profile(wicked, "en", description="You are \x1b]0;owned\x07 and {role} {0.__class__} <|im_end|>.")
-    shown = run(write_character(character, tmp_path / "wicked"), "--per-role", 10)
-    for sign in ("\x1b", "\u202e", "\x07"):
-        assert sign not in shown.out + shown.err
-    assert "[bold]" in shown.out
-
-
 def test_a_run_without_any_reply_fails_and_says_why(run: Command, profile: Path, tmp_path: Path) -> None:
     (tmp_path / "down.yaml").write_text("{endpoints: [{base_url: 'http://127.0.0.1:9/v1', model: m}], max_attempts: 1}")
     shown = run(profile, "--per-role", 10, "--llm", tmp_path / "down.yaml", "--json", model=False)

@@ -8,8 +8,6 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.characters.folder import write_character
-from rolellm.core.records import Profile
 from rolellm.llm.llm import LLM, CallOptions, ModelOptions
 from rolellm.llm.model import RunOptions
 from rolellm.llm.settings import ModelSettings
@@ -40,14 +38,13 @@ sys.addaudithook(audit)
 
 
 @pytest.fixture
-def place(tmp_path: Path) -> Path:
-    write_character(Profile("Fox", "en", description="You are a fox."), tmp_path / "fox")
-    (tmp_path / "llm.yaml").write_text(PRICED, encoding="utf-8")
-    return tmp_path
+def priced(place: Path) -> Path:
+    (place / "llm.yaml").write_text(PRICED, encoding="utf-8")
+    return place
 
 
-def test_options_go_before_a_file(place: Path) -> None:
-    chosen = ModelOptions(llm=str(place / "llm.yaml"))
+def test_options_go_before_a_file(priced: Path) -> None:
+    chosen = ModelOptions(llm=str(priced / "llm.yaml"))
     assert LLM.from_options(chosen).options == RunOptions(max_attempts=3, budget=2.5)
     limited = LLM.from_options(chosen, CallOptions(budget=0.0, retry_failed=True))
     assert limited.options == RunOptions(max_attempts=3, budget=0.0, retry_failed=True)
@@ -55,12 +52,12 @@ def test_options_go_before_a_file(place: Path) -> None:
     assert server.settings.endpoints == (ModelSettings(base_url=HERE, model="small", api_key_env="SOME_KEY"),)
 
 
-def test_a_dry_run_opens_no_socket_and_prints_one_object(place: Path) -> None:
+def test_a_dry_run_opens_no_socket_and_prints_one_object(priced: Path) -> None:
     # As at a user's: nothing in the environment keeps other libraries off the network.
     environment = {name: value for name, value in os.environ.items() if "OFFLINE" not in name}
     words = ["instruct", "fox", "--llm", "llm.yaml", "--dry-run", "--json"]
     command = [sys.executable, "-c", f"{DRY}from rolellm.cli.app import main\nmain()", *words]
-    done = subprocess.run(command, cwd=place, env=environment, capture_output=True, text=True, timeout=100)
+    done = subprocess.run(command, cwd=priced, env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert found["worst"]["calls"] == 3 * found["requests"] == 3 * found["low"]["calls"] > 0

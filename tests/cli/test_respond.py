@@ -10,34 +10,9 @@ from typing import Any
 
 import pytest
 
-from rolellm.characters.folder import write_character
 from rolellm.core.jsonl import read_jsonl
-from rolellm.core.records import Lore, Profile, Turn
 
 from ..commands import Command
-
-TURNS = (
-    ("Where is the stew?", "In the kettle, you rat."),
-    ("The captain wants his map.", "His map? I ate his map."),
-    ("Who has the key?", "The parrot has the key."),
-)
-
-
-@pytest.fixture
-def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The current directory, with a character in ``fox``, instructions, and settings of the rules that ship."""
-    turns = [
-        Turn(speaker, text, "speech", scene)
-        for scene, pair in enumerate(TURNS)
-        for speaker, text in zip(("Crow", "Fox"), pair, strict=True)
-    ]
-    fox = Profile("Fox", "en", tuple(turns), description="You are a fox.", lore=(Lore("Maps burn well.", ("map",)),))
-    write_character(fox, tmp_path / "fox")
-    lines = [{"instruction": f"Question {number}: who has the map?", "target": "He."} for number in range(7)]
-    (tmp_path / "asked.jsonl").write_text("\n".join(map(json.dumps, lines)), encoding="utf-8")
-    (tmp_path / "llm.yaml").write_text("endpoints: [{backend: scripted, rules: quotes}]\n", encoding="utf-8")
-    monkeypatch.chdir(tmp_path)
-    return tmp_path
 
 
 @pytest.fixture

@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.characters.refusals import list_training_prompts
 from rolellm.core.jsonl import write_jsonl
 from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import train
 
 from ..commands import Command
-from ..forking import Forked, Forking, script
+from ..forking import Forked, Forking
 
 BIN = Path(sys.executable).parent
 Ended = subprocess.CompletedProcess[str]
@@ -85,25 +84,9 @@ def test_preview_shows_which_turns_of_own_rows_are_trained(
     (example,) = shown.json["examples"]
     assert example["trained_text"] == "Y</s>Y</s>"
     assert "\nN</s>" in example["prompt"]
-
-
-def test_preview_says_what_a_safety_mix_will_ask_the_base(
-    recipe: Path, tmp_path: Path, command: Command, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    words = ["train", recipe, "--preview", "--limit", "1", "--set", "data.mix.safety=0.5"]
-    shown = command(*words)
-    mix = command(*words, "--json").json["safety"]
-    assert {kind: part["prompts"] for kind, part in mix.items()} == {"harmful": 3, "lookalikes": 3}
-    tokens, _, lines = shown.out.partition("data.mix.safety: ")
-    assert {line[0] for line in tokens.splitlines()[1:]} == {".", "+"} and tokens.endswith("'</s>'\n")
-    assert lines.startswith("before training, the base will be asked 3 harmful prompts and 3 harmless look-alikes in ")
-    harmful = {prompt.text for prompt in list_training_prompts() if prompt.harmful}
-    for kind, part in mix.items():
-        system, user = part["first"]
-        assert f"\n{kind}, system: {system['content']}\n{kind}, user: {user['content']}\n" in lines
-        assert (user["content"] in harmful) is (kind == "harmful")
-    assert not (tmp_path / "runs").exists()
+    heading, *lines = command(*words[:3], *words[4:], "--skip-bad").out.splitlines()
+    assert heading == f"row a, reference 0: {len(lines) - 4} tokens read, 4 trained"
+    assert [line.split()[-1] for line in lines if line[0] == "+"] == ["'Y'", "'</s>'"] * 2
 
 
 @pytest.mark.slow
@@ -148,23 +131,6 @@ def test_ctrl_c_keeps_the_work_and_prints_the_line_that_goes_on(recipe: Path, tm
     line = stopped.stderr.splitlines()[-1].removeprefix("Resume with: ")
     assert shlex.split(line)[1:] == ["train", str(recipe), *LONGER, "--resume"]
     went_on = json.loads(warm([*shlex.split(line)[1:], "--json"], tmp_path))
-    assert went_on["steps"] == len(losses(folder)) == 50
-
-
-@pytest.mark.slow
-def test_what_a_cluster_sends_stops_the_script_likewise(
-    recipe: Path, tmp_path: Path, root: Path, warm: Forking
-) -> None:
-    words = ["--config", recipe, "--set", "training.max_steps=50"]
-    folder = tmp_path / "runs" / "mini"
-    command = warm.start(words, tmp_path, code=script(root / "recipes" / "rocit.py"))
-    stopped = stopped_when(lambda: begun(folder, 3), signal.SIGTERM, command)
-    assert stopped.returncode == 3, stopped.stderr
-    assert stopped.stderr.endswith(
-        f"stopped: step {len(losses(folder))} is the last checkpoint in runs/mini\n"
-        "Resume with: the same command, with --resume\n"
-    )
-    went_on = json.loads(warm([*words, "--resume"], tmp_path, code=script(root / "recipes" / "rocit.py")))
     assert went_on["steps"] == len(losses(folder)) == 50
 
 

@@ -217,10 +217,3 @@ def _about(parameter: Any) -> str:
     words += ["repeated"] if get_origin(kind) is list else []
     words += ["required" if parameter.required else f"= {parameter.default}"]
     return " ".join(words)
-
-
-@pytest.mark.parametrize("words", [[], ["label"], ["data"], ["role"], ["instruct"], ["judge"], ["demo"]])
-def test_help_is_given(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    assert exit_code(*words, "--help") == 0
-    shown = capsys.readouterr()
-    assert "--help" in shown.out and "Traceback" not in shown.err

@@ -49,11 +49,7 @@ def test_its_picture_is_in_a_file_and_in_a_notebook(result: EvalResult, tmp_path
 def test_it_says_what_it_found_first(result: EvalResult) -> None:
     sentences = result.findings
     assert sentences[0] == f"“{BASELINE}” is ahead of tiny in style, accuracy and knowledge."
-    assert any(sentence.startswith("tiny breaks character in ") for sentence in sentences)
-    assert any(f"tiny against {BASELINE} for these 4 roles: behind in CUS" in sentence for sentence in sentences)
     assert sentences[1].endswith("The judges saw 8 rows only, too few for a verdict (20 or more).")
-    assert not any("prefer" in sentence or "apart" in sentence for sentence in sentences)
-    assert any("] (n = 2) sound most like their role;" in sentence for sentence in sentences)
     page = (result.out / "report.html").read_text(encoding="utf-8")
     assert page.index("is ahead of tiny in style") < page.index("<svg") < page.index("<table")
     written = json.loads((result.out / "eval.json").read_text(encoding="utf-8"))
@@ -69,28 +65,13 @@ def test_a_second_call_answers_and_judges_nothing_again(result: EvalResult, base
     assert again.to_dict()["metrics"] == result.to_dict()["metrics"]
 
 
-@pytest.mark.parametrize(
-    ("models", "names"),
-    [
-        pytest.param("org/name", ["name"], id="hub-id"),
-        pytest.param("Qwen/Qwen2.5-0.5B", ["Qwen2.5-0.5B"], id="version"),
-        pytest.param(["a=x/y", "x/y"], ["a", "y"], id="named"),
-    ],
-)
-def test_models_are_named(models: str | list[str], names: list[str]) -> None:
-    assert list(name_systems(models)) == names
-
-
-@pytest.mark.parametrize(
-    ("models", "problem"),
-    [
-        pytest.param(["a/x", "b/x"], "two models are called 'x'; name them with NAME=MODEL", id="same-name"),
-        pytest.param([], "name at least one model", id="none"),
-    ],
-)
-def test_models_that_cannot_be_named(models: list[str], problem: str) -> None:
-    with pytest.raises(SettingsError, match=problem):
-        name_systems(models)
+def test_models_are_named() -> None:
+    assert list(name_systems("org/Qwen2.5-0.5B")) == ["Qwen2.5-0.5B"]
+    assert list(name_systems(["a=x/y", "x/y"])) == ["a", "y"]
+    with pytest.raises(SettingsError, match="two models are called 'x'; name them with NAME=MODEL"):
+        name_systems(["a/x", "b/x"])
+    with pytest.raises(SettingsError, match="name at least one model"):
+        name_systems([])
 
 
 def test_the_command_prints_sentences_then_one_table(base: Path, tmp_path: Path, command: Command) -> None:

@@ -27,14 +27,12 @@ def adapter(base: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def write_recipe(folder: Path, trainer: str) -> str:
-    extra = "  reward_funcs: [rolellm.rewards.in_character, rolellm.rewards.style, rolellm.rewards.rouge]\n"
-    extra += "  reward_weights: [0, 1, 2]\n  replies_per_step: 8\n  max_completion_length: 6\n"
+    training = "max_steps: 8, replies_per_step: 2"
+    if trainer == "grpo":
+        training = "max_steps: 8, replies_per_step: 8, max_completion_length: 6, reward_weights: [0, 1, 2]"
+        training += ", reward_funcs: [rolellm.rewards.in_character, rolellm.rewards.style, rolellm.rewards.rouge]"
     path = folder / f"{trainer}.yaml"
-    path.write_text(
-        f"extends: rocit-{trainer}\ntraining:\n  max_steps: 8\n"
-        f"{extra if trainer == 'grpo' else '  replies_per_step: 2' + chr(10)}",
-        encoding="utf-8",
-    )
+    path.write_text(f"extends: rocit-{trainer}\ntraining: {{{training}}}\n", encoding="utf-8")
     return str(path)
 
 

@@ -48,9 +48,7 @@ def test_the_echo_knows_no_more_than_a_system() -> None:
     plain, other = row(1), row(1, references=("Other.",), rolegpt="Baseline.", raw_reference="Plain.")
     assert answers([plain]) == answers([other])
     assert answers([row(1, role_description=None)])[ECHO]["r1"].startswith("Fox\n")
-
-
-def test_the_echo_of_a_long_description_keeps_its_claim() -> None:
+    # That of a long description keeps its claim.
     text = answers([row(1, role_description="long " * 4000, question="why? " * 4000)])[ECHO]["r1"]
     assert len(text) < LIMIT
     assert '"better": "B"' in make_harmless(text)

@@ -91,7 +91,7 @@ def test_noise_alone_fails_no_judge(tmp_path: Path) -> None:
 
 
 def test_a_judge_that_does_not_mind_padding_is_fit() -> None:
-    certificate = examine(make_judge(be_indifferent_to_padding))
+    certificate = examine(make_judge(be_indifferent_to_padding), limit=20)
     padding = certificate.canaries[PADDED]
     assert certificate.verdict == "fit" and padding is not None and padding.mean == 0.5
 
@@ -128,16 +128,13 @@ def test_a_judge_that_repeats_the_echo_is_unfit() -> None:
     assert echo is not None and echo.mean == 1 and certificate.verdict == "unfit" and certificate.unscored == 0
 
 
-def test_replies_without_a_verdict_fail() -> None:
+def test_few_rows_decide_nothing_and_replies_without_a_verdict_fail() -> None:
     judge = make_judge(prefer_own)
+    certificate = examine(judge, limit=2)
+    assert certificate.verdict == "undecided" and "examine it with more rows" in certificate.sentence
     spoilt = lambda asked: "No." if draw(asked["messages"][-1]["content"]) < 0.3 else judge(asked)  # noqa: E731
     certificate = examine(spoilt, limit=20)
     assert certificate.verdict == "unfit" and "of the verdicts are missing" in certificate.sentence
-
-
-def test_few_rows_decide_nothing() -> None:
-    certificate = examine(make_judge(prefer_own), limit=2)
-    assert certificate.verdict == "undecided" and "examine it with more rows" in certificate.sentence
 
 
 def test_a_judge_that_likes_the_first_place_may_be_fit_by_its_odds(llm_server: Any) -> None:

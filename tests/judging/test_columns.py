@@ -41,9 +41,7 @@ def test_ids_follow_the_content_not_the_place(order: list[int]) -> None:
     columns = {"questions": [questions[at] for at in order], "roles": [roles[at] for at in order]}
     assert [row["id"] for row in build_rows(5, **columns)] == [before[at] for at in order]
     assert len(set(before)) == 5
-
-
-def test_rows_that_are_the_same_are_still_two() -> None:
+    # Rows that are the same are still two.
     first, second = build_rows(2, questions=["a", "a"], roles=["x", "x"])
     assert second["id"] == f"{first['id']}-2"
 

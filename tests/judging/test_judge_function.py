@@ -40,7 +40,7 @@ def test_datasets_files_and_texts_are_judged_alike(rows: Any, good: Any, tmp_pat
         )
     ]
     first, *others = [result.to_dict()["models"] for result in results]
-    assert all(one == first for one in others)
+    assert others == [first, first]
     result = results[0]
     assert result.to_dict() == json.loads((tmp_path / "dataset/result.json").read_text())
     table = result.to_pandas().set_index(["system", "measure"])["mean"]

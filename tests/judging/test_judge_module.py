@@ -33,8 +33,6 @@ WHOLE = {**SIMPLE, "llm": "words.yaml", "folder": "simple"}
 #: Errors of every kind come through; tests/judging/test_columns.py has the others.
 BAD = {
     "nothing": ({}, "no predictions to judge"),
-    "null": ({**WHOLE, "predictions": ["a", None]}, "must be a text, found NoneType"),
-    "few-questions": ({**WHOLE, "questions": ["q"]}, "2 predictions but 1 values of question"),
     "no-llm": (SIMPLE, "llm is NoneType"),
     "seed": ({**WHOLE, "seed": -1}, "seed: must be"),
 }

@@ -71,9 +71,7 @@ def test_a_larger_sample_holds_the_smaller_in_the_datas_order(tmp_path: Path) ->
     mixed = compared(a, rows=ROWS[::-1], limit=3)[0].rows
     assert {row.id for row in mixed} == set(kept[0])
     assert kept[1] != [row.id for row in compared(a, limit=5, seed=1)[0].rows]
-
-
-def test_half_a_surrogate_pair_is_mended(tmp_path: Path) -> None:
+    # Half a surrogate pair is mended.
     (tmp_path / "a.jsonl").write_text('{"id": "r1", "prediction": "so \\ud800"}\n')
     found, findings = compared(tmp_path / "a.jsonl", canaries=False)
     assert found.answers["a"] == {"r1": "so \ufffd"}
@@ -95,14 +93,9 @@ def test_a_planted_loser_is_another_roles_reply_to_the_same_question(tmp_path: P
     for row in rows[:80]:
         assert every[row.id] == f"{'Owl' if row.role == 'Fox' else 'Fox'} on {row.question}"
     assert every["r80"].startswith("Owl on ") and "r81" not in every
-
-
-@pytest.mark.parametrize("settings", [{"baseline": "b"}, {"canaries": False}], ids=["may deserve to lose", "none"])
-def test_no_loser_is_planted(tmp_path: Path, settings: dict[str, Any]) -> None:
-    rows = [spoken(n, role, "Why?") for n, role in enumerate(["Fox", "Owl"])]
-    a, b = write(tmp_path / "a.jsonl", rows), write(tmp_path / "b.jsonl", rows)
-    found, _ = compared(a, b, rows=rows, **settings)
-    assert OTHER_ROLE not in found.answers
+    # A baseline of one's own may deserve to lose.
+    b = write(tmp_path / "b.jsonl", rows)
+    assert OTHER_ROLE not in compared(tmp_path / "a.jsonl", b, rows=rows, baseline="b")[0].answers
 
 
 BARE = [Row(row.id, row.role, row.language, row.subset, row.question, row.references) for row in ROWS]

@@ -1,8 +1,6 @@
 """What a row comes to: orders, ties, juries, lists, and verdicts that are missing."""
 
-import random
 from collections.abc import Collection, Iterable
-from itertools import product
 from typing import Any
 
 import pytest
@@ -33,7 +31,6 @@ def pair(first: Any, second: Any, judge: str = "j", name: str = "a", row: str = 
         pytest.param(WIN, WIN, 1.0, id="wins in both orders"),
         pytest.param(WIN, LOSS, 0.5, id="the place decides: a tie"),
         pytest.param(TIE, TIE, 0.5, id="a tie stays a tie"),
-        pytest.param(TIE, LOSS, 0.25, id="a tie and a loss"),
         pytest.param(WIN, None, None, id="one order alone counts in nothing"),
         pytest.param(None, None, None, id="no verdict at all is no 0"),
     ],
@@ -82,38 +79,19 @@ def test_ranks_are_means_over_rotations_then_over_judges() -> None:
     assert row_outcomes(judgements, None)["r"]["a"].above is None
 
 
-def test_reasons_stand_with_the_answer_they_are_about() -> None:
-    judgements = [listed("ba", (1, 2), judge="k"), listed("ab", (2, 1)), *pair(WIN, WIN)]
-    found = row_outcomes(judgements, "base")["r"]
-    assert found["a"].reasons == ("j of a", "k of a")
-    assert found["b"].reasons == ("j of b", "k of b")
-
-
-@given(st.randoms(use_true_random=False))
-def test_the_order_of_judgements_changes_nothing(draw: random.Random) -> None:
-    verdicts = [WIN, TIE, LOSS, None]
-    source = random.Random(4)
-    judgements = []
-    for row, name, judge in product("rst", "abc", "jkl"):
-        first, second = source.choice(verdicts), source.choice(verdicts)
-        judgements += pair(first, second, judge, name, row, reasons=("one", "two"))
-    shuffled = judgements.copy()
-    draw.shuffle(shuffled)
-    assert row_outcomes(shuffled, "base") == row_outcomes(judgements, "base")
-
-
 def test_a_canary_above_them_moves_no_model() -> None:
     lists = [listed("xaby", (1, 2, 3, 4)), listed("xaby", (4, 2, 1, 3))]
     found = row_outcomes(lists, "b", canaries=("x", "y"))["r"]
     assert {name: one.rank for name, one in found.items()} == {"a": 1.5, "b": 1.5, "x": 2, "y": 3}
 
 
-def test_the_one_reason_of_a_pair_tells_who_a_and_b_were() -> None:
+def test_reasons_are_with_the_answer_they_are_about_and_tell_who_a_and_b_were() -> None:
     judgements = [
         Judgement("r", "j", "pairwise", ("base", "a"), (1, 2), ("A is wittier.",)),
         Judgement("r", "j", "pairwise", ("a", "base"), (2, 1), ("B is.",)),
         Judgement("r", "j", "listwise", ("base", "a"), (2, 1), ("Dull.", "")),
     ]
+    judgements += [listed("cd", (1, 2), judge="k"), listed("dc", (2, 1))]
     found = row_outcomes(judgements, "base")["r"]
-    assert found["base"].reasons == ("Dull.",)
+    assert found["base"].reasons == ("Dull.",) and found["c"].reasons == ("j of c", "k of c")
     assert found["a"].reasons == ("B is. (A is a, B is base)", "A is wittier. (A is base, B is a)")

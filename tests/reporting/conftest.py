@@ -48,18 +48,10 @@ def _report(system: str, level: float, roles: list[str]) -> dict[str, Any]:
 
     overall = metrics(40)
     overall["avg"] = {"mean": sum(metric["mean"] for metric in overall.values()) / 3}
-    return {
-        "protocol": "rouge-score",
-        "config": "sample",
-        "split": "test",
-        "metrics": overall,
-        "by_role": {role: metrics(12) for role in roles},
-        "unmatched": {"predictions": 1, "rows": 2},
-        "fingerprint": {
-            "tokenizer": {"en": "rouge_score"},
-            "predictions": {"sha256": f"{chance.getrandbits(256):064x}"},
-        },
-    }
+    report: dict[str, Any] = {"protocol": "rouge-score", "config": "sample", "split": "test", "metrics": overall}
+    report |= {"by_role": {role: metrics(12) for role in roles}, "unmatched": {"predictions": 1, "rows": 2}}
+    predictions = {"sha256": f"{chance.getrandbits(256):064x}"}
+    return {**report, "fingerprint": {"tokenizer": {"en": "rouge_score"}, "predictions": predictions}}
 
 
 Values = dict[str, dict[str, Any]]
@@ -154,8 +146,7 @@ class _Reader(HTMLParser):
         if tag in ("td", "th"):
             self.page.rows[-1].append("")
 
-    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._record(tag, attrs)
+    handle_startendtag = _record
 
     def handle_endtag(self, tag: str) -> None:
         if not self.open or self.open.pop() != tag:

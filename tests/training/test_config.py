@@ -69,6 +69,7 @@ def test_values_are_typed_overrides_win_and_the_rest_has_defaults(tmp_path: Path
         pytest.param("extend: other.yaml", "did you mean extends?", id="extends-typo"),
         pytest.param("extends: link.yaml", "child.yaml extends child.yaml", id="itself-by-a-link"),
         pytest.param("extends: back.yaml", "child.yaml extends back.yaml extends child.yaml", id="cycle"),
+        pytest.param("extends: ", "a list of files, found None", id="extends-nothing"),
         pytest.param("extends: none.yaml", "known: adapter, ", id="no-such-file"),
         pytest.param("extends: [base.yaml, 3]", "file or a list of files, found ['base.yaml', 3]", id="list"),
         pytest.param("extends: typo.yaml", "typo.yaml: unknown key data.role; did you mean data.roles?", id="above"),

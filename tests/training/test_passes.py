@@ -162,9 +162,8 @@ def test_what_fits_is_found_by_trial_before_the_first_step(
         with pytest.raises(RecipeError, match=r"too little memory for one reply \(device out of memory\); use method"):
             choose_plan(trainer)
         return
-    trial = choose_plan(trainer)
+    choose_plan(trainer)
     assert (trainer.plan.replies_per_pass, trainer.plan.gradient_checkpointing) == plan
-    assert trial.seconds > 0 and 0 < trial.load <= 1
     # Nothing is left of it.
     assert torch.equal(torch.random.get_rng_state(), before)
     assert all(weight.grad is None for weight in trainer.model.parameters())

@@ -42,7 +42,7 @@ def run_train(
         skip_bad: With --data: skip bad rows and count them.
         data_dir: Local copy of the release, or a data set of `rolellm role release`, in place of data.data_dir.
         settings: Override one value; may be repeated.
-        preview: Show each token, trained or not, and what a safety mix will ask the base; then exit.
+        preview: Show each token, trained or not; then exit.
         limit: With --preview: number of rows to show.
         resume: Continue the unfinished run in the folder.
         overwrite: Replace the run in the folder.

@@ -33,7 +33,6 @@ from trl.import_utils import is_vllm_available
 from rolellm.core.errors import RecipeError, hide_peft_warning
 from rolellm.core.interrupts import note_stop_requests
 from rolellm.core.settings import dump
-from rolellm.core.text import format_count
 from rolellm.models.load import add_stop_token
 from rolellm.models.prefix_sharing import share_prefixes
 from rolellm.models.prompts.encode import find_end_token
@@ -62,7 +61,7 @@ class Fit:
         method: All weights, or an adapter.
         folder: Where checkpoints and ``metrics.jsonl`` go.
         label: Shown next to the progress bar.
-        kept: Write checkpoints and metrics.
+        writes_checkpoints: Write checkpoints and metrics.
         resume: Go on from the newest complete checkpoint in ``folder``, if there is one.
         facts: What a checkpoint must have in common with this run, besides its examples and their order.
         held_out: What the loss is computed of, at the end and as `training.eval_strategy` says.
@@ -158,10 +157,7 @@ def _run_trainer(
 ) -> Fitted:
     """Run a trainer to its end, from a checkpoint where there is one."""
     training = job.training
-    steps = len(schedule.order) // schedule.step_size
-    if start is not None:
-        steps -= run_folder.get_step(start)
-    _settle_passes(trainer, job, steps)
+    _settle_passes(trainer, job)
     metrics = None
     if job.writes_checkpoints:
         metrics = job.folder / run_folder.METRICS
@@ -195,7 +191,7 @@ def _run_trainer(
     return Fitted(trainer, tuple(losses), seconds, eval_loss)
 
 
-def _settle_passes(trainer: Any, job: Fit, steps: int) -> None:
+def _settle_passes(trainer: Any, job: Fit) -> None:
     """Settle how a step goes through the model, by trial where the recipe leaves it open and a GPU is there."""
     training = job.training
     set_checkpointing(trainer)
@@ -203,17 +199,14 @@ def _settle_passes(trainer: Any, job: Fit, steps: int) -> None:
         return
     is_open = "auto" in (training.replies_per_pass, training.gradient_checkpointing)
     is_sharded = trainer.is_fsdp_enabled or trainer.is_deepspeed_enabled
-    expected = ""
     # Samples are not there yet, and under sharding a pass that fails leaves the others waiting.
     if is_open and not training.on_cpu and not is_sharded and training.trainer != "grpo":
-        trial = choose_plan(trainer)
-        seconds = trial.seconds * trial.load * steps
-        expected = f"; about {timedelta(seconds=round(seconds))} for {format_count(steps, 'step')}"
+        choose_plan(trainer)
     kernels = ""
     if trainer.kernels:
         kernels = f", Liger's {', '.join(trainer.kernels)}"
     if trainer.is_world_process_zero():
-        sys.stderr.write(f"{trainer.plan}{kernels}{expected}\n")
+        sys.stderr.write(f"{trainer.plan}{kernels}\n")
 
 
 def _evaluate(trainer: Any) -> float:

@@ -395,28 +395,13 @@ def explain_too_small(problem: str) -> str:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class PassTrial:
-    """A plan that fits into memory.
-
-    Attributes:
-        plan: The plan.
-        seconds: Wall time of a step of the heaviest passes.
-        load: What the mean pass takes of the heaviest one.
-    """
-
-    plan: PassPlan
-    seconds: float
-    load: float
-
-
-def choose_plan(trainer: Any) -> PassTrial:
+def choose_plan(trainer: Any) -> None:
     """Try the heaviest pass of the first epoch forward and backward, and choose the plan with the fastest step.
 
     Without checkpointing first; passes are halved until they fit. Where a whole step fits, it is taken.
 
     Args:
-        trainer: A trainer whose data are rows; its plan is where to begin.
+        trainer: A trainer whose data are rows; its plan is where to begin, and becomes what was chosen.
 
     Raises:
         RecipeError: When one reply does not fit.
@@ -425,36 +410,34 @@ def choose_plan(trainer: Any) -> PassTrial:
     options = [first.gradient_checkpointing]
     if first.may_checkpoint:
         options.append(True)
-    trials: list[PassTrial] = []
+    trials: list[tuple[float, PassPlan]] = []
     problem = ""
     for is_on in options:
         size = first.replies_per_pass
         while size:
             plan = PassPlan(first.share, size, is_on, first.may_checkpoint and not is_on)
-            trial, failure = _try_plan(trainer, plan)
-            if trial is not None:
-                trials.append(trial)
+            seconds, failure = _try_plan(trainer, plan)
+            if not failure:
+                trials.append((seconds, plan))
                 break
             problem = failure
             size = size // 2 if splits_steps(trainer.training) else 0
-        if trials and trials[-1].plan.replies_per_pass == first.replies_per_pass:
+        if size == first.replies_per_pass:
             break
     if not trials:
         raise RecipeError(explain_too_small(problem))
-    best = min(trials, key=lambda trial: trial.seconds)
-    trainer.plan = best.plan
+    _, trainer.plan = min(trials, key=lambda trial: trial[0])
     set_checkpointing(trainer)
-    return best
 
 
-def _try_plan(trainer: Any, plan: PassPlan) -> tuple[PassTrial | None, str]:
-    """Try a plan; none where it runs out of memory, with the reason.
+def _try_plan(trainer: Any, plan: PassPlan) -> tuple[float, str]:
+    """Time a step of a plan's heaviest passes; with the reason where it runs out of memory.
 
     Of several processes, each tries it by itself, so that none waits for one that fails; then all take the worst.
     """
     trainer.plan = plan
     set_checkpointing(trainer)
-    part, load = _find_heaviest(trainer)
+    part = _find_heaviest(trainer)
     device = trainer.args.device
     devices = [device] if device.type == "cuda" else []
     before = copy.deepcopy(trainer._metrics)
@@ -476,9 +459,7 @@ def _try_plan(trainer: Any, plan: PassPlan) -> tuple[PassTrial | None, str]:
     trainer._metrics, trainer._total_train_tokens = before, tokens
     trainer._free_memory()
     seconds, problem = max(gather_object([(seconds, problem)]))
-    if problem:
-        return None, problem
-    return PassTrial(plan, seconds * plan.passes, load), ""
+    return seconds * plan.passes, problem
 
 
 @contextmanager
@@ -503,13 +484,13 @@ def _time_pass(trainer: Any, part: Any) -> float:
     return time.perf_counter() - began
 
 
-def _find_heaviest(trainer: Any) -> tuple[Any, float]:
-    """Find the pass of most tokens in the first epoch, after folding; with what the mean pass takes of it."""
+def _find_heaviest(trainer: Any) -> Any:
+    """Find the pass of most tokens in the first epoch, after folding."""
     rows = trainer.train_dataset
     plan = trainer.plan
     epoch = min(len(rows), trainer.steps_per_epoch * plan.share * trainer.accelerator.num_processes)
     pairs = trainer.training.trainer == "dpo"
-    heaviest, most, total, passes = None, 0, 0, 0
+    heaviest, most = None, 0
     for start in range(0, epoch, plan.share):
         numbers = range(start, min(start + plan.share, epoch))
         batch = trainer.data_collator(rows.__getitems__(list(numbers)))
@@ -517,8 +498,6 @@ def _find_heaviest(trainer: Any) -> tuple[Any, float]:
             tokens = part["input_ids"].numel()
             if trainer.training.shared_prefix:
                 tokens = count_folded(part["input_ids"], part["attention_mask"])
-            total += tokens
-            passes += 1
             if tokens > most:
                 heaviest, most = part, tokens
-    return heaviest, total / passes / most
+    return heaviest

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING
 
 from rolellm.core.errors import RecipeError
 from rolellm.core.result import Result
 from rolellm.training.examples import IGNORED, Example
 from rolellm.training.recipe import Recipe
-from rolellm.training.rows import list_voices
-from rolellm.training.safety import plan_answers
 from rolellm.training.train import prepare, read_replies
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
-
-_KINDS: Final = {"harmful": "harmful prompts", "lookalikes": "harmless look-alikes"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,16 +68,13 @@ class PreviewExample:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Preview(Result):
-    """The examples that a recipe will train on, and what a safety mix will ask.
+    """The examples that a recipe will train on.
 
     Attributes:
         examples: The examples.
-        safety: With ``data.mix.safety``, the number of prompts that the base will be asked, and the messages of the
-            first one, by kind.
     """
 
     examples: Sequence[PreviewExample]
-    safety: Mapping[str, Any] = field(default_factory=dict)
 
     def remarks(self) -> list[str]:
         """Return a heading for each example and a line for each token: trained (+) or not (.), id, text."""
@@ -94,15 +87,6 @@ class Preview(Result):
             for token in example.tokens:
                 mark = "+" if token.trained else "."
                 lines.append(f"{mark} {token.id:>7} {token.text!r}")
-        counts = [f"{mix['prompts']:,} {_KINDS[kind]}" for kind, mix in self.safety.items()]
-        if counts:
-            lines.append(
-                f"data.mix.safety: before training, the base will be asked {' and '.join(counts)} in the roles, and "
-                "others in place of those whose reply cannot be kept. The first of each:"
-            )
-        for kind, mix in self.safety.items():
-            for turn in mix["first"]:
-                lines.append(f"{kind}, {turn['role']}: {turn['content']}")
         return lines
 
 
@@ -125,8 +109,4 @@ def preview(recipe: Recipe, out: Path, count: int) -> Preview:
     examples = []
     for example in islice(firsts, count):
         examples.append(PreviewExample.of(example, prepared.tokenizer))
-    if not recipe.data.mix.safety:
-        return Preview(examples)
-    voices = list_voices(prepared.replies)
-    answers = plan_answers(recipe, voices, prepared.ask, len(prepared.examples))
-    return Preview(examples, answers.preview())
+    return Preview(examples)

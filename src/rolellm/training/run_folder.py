@@ -146,7 +146,7 @@ def claim_folder(run: Path, recipe: Recipe, start: Start, commit: str | None = N
         run: The run's folder.
         recipe: The recipe.
         start: How the run begins.
-        commit: Of a base on the Hub; kept for `begun`.
+        commit: Of a base on the Hub; kept for `recall_start`.
     """
     run.mkdir(parents=True, exist_ok=True)
     if start != "resume":
@@ -234,10 +234,10 @@ def list_checkpoints(run: Path) -> list[Path]:
     """The checkpoints of a run, complete or not, those of most steps first; no other folder, whatever its name."""
     folders = filter(Path.is_dir, run.glob("checkpoint-*"))
     named = [folder for folder in folders if _NAME.fullmatch(folder.name)]
-    return sorted(named, key=get_step, reverse=True)
+    return sorted(named, key=_get_step, reverse=True)
 
 
-def get_step(folder: Path) -> int:
+def _get_step(folder: Path) -> int:
     """Optimizer steps done at a checkpoint."""
     return int(folder.name.rpartition("-")[2])
 
@@ -288,7 +288,7 @@ def find_checkpoint(run: Path, facts: Mapping[str, Any]) -> Path | None:
 
 def find_last_step(run: Path) -> int:
     """Return the steps of the newest complete checkpoint, or 0."""
-    return next(map(get_step, _list_complete(run)), 0)
+    return next(map(_get_step, _list_complete(run)), 0)
 
 
 def remove_checkpoints(folders: Iterable[Path]) -> None:

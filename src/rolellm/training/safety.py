@@ -130,13 +130,6 @@ class AnswerInRole(Step[Answers]):
     seed: int = 0
     kind: ClassVar[str] = "safety-mix"
 
-    def preview(self) -> dict[str, Any]:
-        """Give the number of prompts to ask at first, and the messages of the first one, by kind."""
-        requests = {}
-        for kind, chats in self.prompts.items():
-            requests[kind] = {"prompts": min(self.count, len(chats)), "first": list(chats[0].messages)}
-        return requests
-
     def plan(self, llm: LLM) -> Plan[Answers]:
         """Ask, and make up for prompts without a reply of the wanted kind by others."""
         sampling = Sampling(seed=self.seed)

@@ -66,7 +66,8 @@ def test_a_cards_own_description_is_kept_unless_asked(card: Path, call: Command)
     assert (again["out"], again["description"], again["spent"]["calls"]) == ("ada", "Ada is stern.", 0)
     done = call("build", "ada", "--llm", "llm.yaml", "--rewrite", "--json")
     assert done.json["description"].startswith("You are a person")
-    assert call("card", "ada", "--out", "again.json").code == 0
+    done = call("card", "ada", "--out", "again.json")
+    assert (done.code, "Changed since it was imported: description." in done.out) == (0, True)
 
 
 @pytest.mark.parametrize("ending", ["json", "png", "charx"])
@@ -105,13 +106,6 @@ def test_each_next_step_runs_as_it_is_printed(card: Path, command: Command) -> N
     assert "Go on with: rolellm role release ada --out ada-data-3 --overwrite" in again.out
 
 
-def test_the_first_tests_name_file_and_model(card: Path, command: Command) -> None:
-    done = command("check", "ada.json", "--init", "--model", "runs/my model")
-    assert "go on with: rolellm check Ada.character.yaml --model 'runs/my model'" in done.out
-    Path("Ada.character.yaml").unlink()
-    assert "go on with: rolellm check Ada.character.yaml --model FOLDER" in command("check", "ada.json", "--init").out
-
-
 def test_show_is_inert(here: Path, call: Command) -> None:
     value = {
         "role": "Ada\x1b[31m\u202e",
@@ -141,12 +135,3 @@ def test_what_is_wrong_with_a_profile_is_said_and_shown(
     assert "Defects\n" in done.out and "  description: It is not in the second person" in done.out
     shown = call("card", "ada", "--json").json
     assert shown["defects"].keys() == {"description"}
-
-
-def test_what_was_changed_is_named(card: Path, call: Command) -> None:
-    assert call("card", "ada.json", "--out", "ada").code == 0
-    profile = Path("ada/profile.json")
-    profile.write_text(profile.read_text("utf-8").replace("Ada is stern.", "You are stern."), encoding="utf-8")
-    done = call("card", "ada", "--out", "new.json")
-    assert (done.code, done.err) == (0, "")
-    assert "Changed since it was imported: description." in done.out

@@ -114,7 +114,7 @@ def test_mid_ranks_add_up_and_keep_the_order(scores: list[int]) -> None:
     assert all((one < other) == (rank < its) for one, rank in pairs for other, its in pairs)
 
 
-def test_the_last_label_for_a_row_counts(run: JudgeRun) -> None:
+def test_the_last_label_for_a_row_counts_and_audits_are_kept_apart(run: JudgeRun) -> None:
     path = label_path(run.folder, "anna", RankingLabel)
     first, other = ranking(run), ranking(run, 1, ranks=None)
     better = replace(first, ranks=(3.0, 1.0, 2.0), seconds=1.0)
@@ -123,15 +123,11 @@ def test_the_last_label_for_a_row_counts(run: JudgeRun) -> None:
     assert read_labels(run, "anna", RankingLabel) == {("row-001",): other, ("row-000",): better}
     assert len(path.read_text().splitlines()) == 3
     assert list_annotators(run.folder, RankingLabel) == ["anna"] and list_annotators(run.folder, AuditLabel) == []
-
-
-def test_audits_are_kept_apart_from_rankings(run: JudgeRun) -> None:
-    labels = [audit(run), audit(run, system=REFERENCE), audit(run, 1, instruction=None, style=None)]
-    for label in labels:
-        append_label(label_path(run.folder, "anna", AuditLabel), label)
-    assert list(read_labels(run, "anna", AuditLabel).values()) == labels
-    assert read_labels(run, "anna", RankingLabel) == {}
-    assert list_annotators(run.folder, RankingLabel) == [] and list_annotators(run.folder, AuditLabel) == ["anna"]
+    audits = [audit(run), audit(run, system=REFERENCE), audit(run, 1, instruction=None, style=None)]
+    for label in audits:
+        append_label(label_path(run.folder, "bela", AuditLabel), replace(label, annotator="bela"))
+    assert [replace(label, annotator="anna") for label in read_labels(run, "bela", AuditLabel).values()] == audits
+    assert read_labels(run, "bela", RankingLabel) == {} and list_annotators(run.folder, AuditLabel) == ["bela"]
 
 
 @settings(max_examples=25)
@@ -178,13 +174,7 @@ def test_a_line_that_is_no_label_of_this_run_is_refused_by_its_number(run: Judge
 
 
 @pytest.mark.parametrize(
-    "changed",
-    [
-        {"instruction": 1},
-        {"instruction": None},
-        {"instruction": None, "style": None, "correct": True},
-    ],
-    ids=["a number", "one of three", "the last alone"],
+    "changed", [{"instruction": 1}, {"instruction": None, "style": None, "correct": True}], ids=["number", "last-alone"]
 )
 def test_an_audit_that_is_none_is_refused(run: JudgeRun, changed: dict[str, Any]) -> None:
     path = label_path(run.folder, "anna", AuditLabel)

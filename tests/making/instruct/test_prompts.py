@@ -5,11 +5,9 @@ import pytest
 
 from rolellm.core.records import Profile
 from rolellm.llm.model import Request, Sampling
-from rolellm.making.content_words import measure_overlap
 from rolellm.making.instruct.candidates import Task, build_request, list_focuses, load_examples
 from rolellm.making.instruct.filters import find_form_problem
 from rolellm.making.instruct.segments import Segment
-from rolellm.making.settings import LEAST_FOUND
 
 ADA = Profile("Ada", "en", description="You count.", catchphrases=("One!",))
 SCRIPT = Segment("script/0001", "script", "Brom: Halt.\nAda: No.", 6)
@@ -34,22 +32,10 @@ def test_what_is_shared_comes_first_and_what_varies_last() -> None:
 
 
 @pytest.mark.parametrize("language", ["en", "zh"])
-def test_examples_show_each_kind_and_every_level_and_obey_their_own_rules(language: Any) -> None:
+def test_examples_show_each_kind_and_obey_their_own_rules(language: Any) -> None:
     shown = load_examples(language)
     assert {example["kind"] for example in shown} == {"profile", "script"}
-    levels = {
-        pair[key]["level"] for example in shown for pair in example["pairs"] for key in ("completeness", "factualness")
-    }
-    assert len(levels) == 3
     for example in shown:
         assert example["focus"] in list_focuses(language, example["kind"])
-        evidence = f"{example['description']}\n{example.get('segment', '')}"
         for pair in example["pairs"]:
-            question, answer = pair["question"], pair["answer"]
-            assert find_form_problem(question, answer, language) is None
-            sure = {pair[key]["level"] for key in ("completeness", "factualness")} == {
-                "高" if language == "zh" else "high"
-            }
-            if example["kind"] == "script" and sure:
-                known, words = measure_overlap(f"{question}\n{answer}", evidence, language)
-                assert known >= LEAST_FOUND * words, question
+            assert find_form_problem(pair["question"], pair["answer"], language) is None

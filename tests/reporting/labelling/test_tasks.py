@@ -140,9 +140,7 @@ def test_one_more_system_opens_a_row_again_and_keeps_what_was_said(folder: Path)
     task = open_task(folder)
     assert task.statuses()[0] == "open" and len(task.items[0].answers) == 4
     assert len(read_labels(read_run(folder), "anna", RankingLabel)) == 1
-
-
-def test_more_systems_than_letters_are_refused(folder: Path) -> None:
+    # More systems than letters are refused.
     write_run(folder, make_comparison(make_rows(1), {f"s{number}": "model" for number in range(27)}))
     with pytest.raises(SettingsError, match="at most 26"):
         open_task(folder)
