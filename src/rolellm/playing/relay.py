@@ -63,7 +63,7 @@ class Upstream:
         self.endpoint = endpoint
         settings = endpoint.settings
         base_url = settings.base_url or ""
-        self.url = f"{base_url}/chat/completions"
+        self._base_url = base_url
         self.continuing: Mapping[str, Any] = {}
         self._key = endpoint.find_key()
         address = "|".join(map(re.escape, (base_url, urlsplit(base_url).netloc)))
@@ -79,13 +79,16 @@ class Upstream:
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=jar, timeout=timeout)
         return self._session
 
-    def ask(self, body: dict[str, Any]) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    def ask(
+        self, body: Mapping[str, Any], path: str = "/chat/completions"
+    ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Its answer to this body; nothing of the client's headers goes there."""
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "rolellm"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         content = encode_body(body)
-        return self._session.post(self.url, data=content, headers=headers, proxy=self._proxy, allow_redirects=False)
+        url = f"{self._base_url}{path}"
+        return self._session.post(url, data=content, headers=headers, proxy=self._proxy, allow_redirects=False)
 
     def clean(self, value: dict[str, Any], name: str) -> bytes:
         """A reply, a part of one or an error as the client gets it: the model under this name, and no secret."""
