@@ -131,8 +131,10 @@ class AdapterModel:
         key = self._keys.pop(name)
         if len(self._keys) == 1:
             self._weights = self._weights.unload()
-        else:
-            self._weights.delete_adapter(key)
+            return
+        # PEFT warns when it has to choose the next one.
+        self._weights.set_adapter(next(other for other in self._keys.values() if other != _BASE))
+        self._weights.delete_adapter(key)
 
     def find_group(self, draft: Draft) -> str:
         """Find what the replies of one batch have in common: nothing, or an adapter that is not mixed with others."""
