@@ -77,10 +77,8 @@ def scored(rows: Sequence[Row], *files: Path, **options: Any) -> ScoreReport:
     ("config", "change", "counts"),
     [
         pytest.param(INSTRUCTIONS, asked_anew, (0, 6, 0), id="instructions-promised-roles-known"),
-        pytest.param(INSTRUCTIONS, by_others, (6, 0, 6), id="instructions-promised-and-known"),
         pytest.param("sample", by_others, (6, 0, 6), id="sample-holds-instructions-out"),
         pytest.param(ROLES, by_others, (0, 0, 6), id="roles-promised-instructions-known"),
-        pytest.param(ROLES, asked_anew, (6, 6, 0), id="roles-promised-and-known"),
         pytest.param(f"{ROLES}-strict", asked_anew, (6, 6, 0), id="strict-roles"),
         pytest.param(None, list, (None, 6, 6), id="nothing-promised"),
     ],
@@ -141,12 +139,11 @@ def test_strict_refuses_before_any_work(model_copy: Path, answers: Answers, make
 # --- where manifests are found
 
 
-@pytest.mark.parametrize("named", ["alone", "with-its-base"])
 def test_an_adapters_training_and_its_bases_count_together(
-    model_copy: Path, adapter: Path, make_rows: MakeRows, named: str
+    model_copy: Path, adapter: Path, make_rows: MakeRows
 ) -> None:
     rows = make_rows(6)
-    source = find_model(*map(str, [adapter] if named == "alone" else [model_copy, adapter]))
+    source = find_model(str(adapter))
     note(model_copy, rows[:2])
     with pytest.warns(RoleLLMWarning, match=r"trained on: 2 of 6"):
         check_contamination(rows, source, config="sample", split="test")
@@ -172,9 +169,7 @@ def test_a_runs_manifest_speaks_for_its_checkpoints_and_its_base(
             check_contamination(make_rows(4), find_model(name), config="sample", split="test")
 
 
-@pytest.mark.parametrize(
-    "content", [pytest.param(None, id="none"), pytest.param({"name": "an app"}, id="another-programs")]
-)
+@pytest.mark.parametrize("content", [None, {"name": "an app"}], ids=["none", "another-programs"])
 def test_a_model_of_unknown_training_is_answered_in_silence(
     model_copy: Path, answers: Answers, make_rows: MakeRows, content: dict[str, Any] | None
 ) -> None:
@@ -244,14 +239,7 @@ def test_a_score_repeats_the_finding_and_gives_the_clean_rows_apart(
     shown = report.to_dict()
     assert shown["counts"]["contaminated"] == 5
     found = shown["contamination"]
-    expected = {
-        "held_out": "instruction",
-        "rows": 12,
-        "contaminated": 5,
-        "by_role": 0,
-        "by_instruction": 5,
-        "unknown": 0,
-    }
+    expected = {"held_out": "instruction", "rows": 12, "contaminated": 5, "by_role": 0, "unknown": 0}
     assert {key: found[key] for key in expected} == expected
     assert found["trained_on"][0]["fingerprint"] == "f" * 64
     alone = score_rows(rows[5:], read_predictions(mixed), ScoreOptions(config=INSTRUCTIONS, split="test")).to_dict()
@@ -276,7 +264,6 @@ def test_the_config_that_is_scored_says_what_was_promised(mixed: Path, make_rows
     edit_json(get_sidecar_path(mixed), config=None, split=None)
     rows = make_rows(12)
     assert scored(rows, mixed, config=ROLES).to_dict()["contamination"]["contaminated"] == 0
-    assert scored(rows, mixed, config="mine").to_dict()["contamination"]["contaminated"] is None
     assert scored(rows, mixed, config=None).to_dict()["contamination"]["contaminated"] is None
     edit_json(get_sidecar_path(mixed), config=INSTRUCTIONS)
     assert scored(rows, mixed, config=None).to_dict()["contamination"]["contaminated"] == 5
@@ -296,19 +283,12 @@ def test_files_of_known_and_unknown_making_count_apart(mixed: Path, tmp_path: Pa
     assert scored(rows, tmp_path / "elsewhere.jsonl").to_dict()["contamination"] is None
 
 
-@pytest.mark.parametrize(
-    "entry",
-    [
-        pytest.param({"roles": [], "instructions": ["Why?"], "trained_on": []}, id="instructions-in-clear"),
-        pytest.param({"roles": [], "instructions": [], "trained_on": ["x"]}, id="trainings-as-texts"),
-    ],
-)
-def test_a_malformed_entry_is_named(mixed: Path, make_rows: MakeRows, entry: Any) -> None:
-    edit_json(get_sidecar_path(mixed), contamination=entry)
-    words = '"contamination" does not look as `rolellm generate` writes it'
-    with pytest.raises(PredictionError, match=words) as caught:
-        scored(make_rows(12), mixed)
-    assert caught.value.path == get_sidecar_path(mixed)
+def test_a_malformed_entry_is_named(mixed: Path, make_rows: MakeRows) -> None:
+    for entry in ({"instructions": ["Why?"], "trained_on": []}, {"instructions": [], "trained_on": ["x"]}):
+        edit_json(get_sidecar_path(mixed), contamination={"roles": [], **entry})
+        with pytest.raises(PredictionError, match='"contamination" does not look as') as caught:
+            scored(make_rows(12), mixed)
+        assert caught.value.path == get_sidecar_path(mixed)
 
 
 ROWS = st.lists(
@@ -319,15 +299,14 @@ ROWS = st.lists(
 @given(trained=ROWS, asked=ROWS)
 def test_the_sidecars_entry_tells_its_rows_apart_as_the_manifest_does(trained: Any, asked: Any) -> None:
     """The entry names only what concerns its rows, and that is enough."""
-    made = [
+    before, rows = (
         [Row(str(at), role, "en", "general", question, ("x",)) for at, (role, question) in enumerate(pairs)]
         for pairs in (trained, asked)
-    ]
-    seen = TrainedOn.of(made[0])
-    found = Contamination("instruction", tuple(made[1]), tuple(seen.find_parts(made[1])), ())
+    )
+    found = Contamination("instruction", tuple(rows), tuple(TrainedOn.of(before).find_parts(rows)), ())
     entry = json.loads(json.dumps(found.to_sidecar()))
-    assert tuple(TrainedOn.from_dict(entry).find_parts(made[1])) == found.parts
-    assert len(entry["roles"]) <= len({row.role for row in made[1]})
+    assert tuple(TrainedOn.from_dict(entry).find_parts(rows)) == found.parts
+    assert len(entry["roles"]) <= len({row.role for row in rows})
     assert entry["contaminated"] == len(found.contaminated)
 
 

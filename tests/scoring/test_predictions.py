@@ -65,7 +65,7 @@ class TestReading:
         assert file.sha256 == hash_file(path)
         assert read.locate(2) == f"{path}:4"
 
-    @pytest.mark.parametrize("content", [pytest.param("{", id="cut-off"), pytest.param("[" * 10**5, id="too-deep")])
+    @pytest.mark.parametrize("content", ["{", "[" * 10**5], ids=["cut-off", "too-deep"])
     def test_a_broken_sidecar_is_refused_by_name(self, write: Write, content: str) -> None:
         path = write({"id": "a", "prediction": "1"})
         path.with_name("P.jsonl.meta.json").write_text(content)
@@ -119,10 +119,6 @@ class TestReading:
         with pytest.raises(PredictionError, match=words):
             read_predictions(path, skip_bad=True)
 
-    def test_no_file_at_all_is_an_error(self) -> None:
-        with pytest.raises(PredictionError, match="no predictions file"):
-            read_predictions([])
-
 
 class TestMatching:
     def test_one_prediction_answers_all_rows_that_ask_the_same(self) -> None:
@@ -139,19 +135,15 @@ class TestMatching:
         found = match_predictions(rows, Predictions(items), where="sample/test")
         assert (found.unmatched_rows, found.unmatched_predictions) == ((1,), (1,))
         nothing, stranger = found.findings
-        assert nothing.kind == "unmatched_rows"
+        assert (nothing.kind, stranger.kind) == ("unmatched_rows", "unmatched_predictions")
         words = "rows of sample/test without a prediction: 1 of 2 (1 role_specific); such as Fox, “Why?”"
         assert str(nothing) == words
-        assert stranger.kind == "unmatched_predictions"
         assert "1 by roles that are not there, as if from another config: Crow" in stranger.text
         assert stranger.examples[0].startswith("prediction 1: Crow, “Where?Where?")
 
     def test_of_two_predictions_for_a_row_the_first_counts_and_both_kinds_are_told_apart(self) -> None:
-        items = (
-            Prediction("one", id="r1"),
-            Prediction("one", id="r1"),
-            Prediction("two", role="Fox", question="Who are you?"),
-        )
+        first = Prediction("one", id="r1")
+        items = (first, first, Prediction("two", role="Fox", question="Who are you?"))
         found = match_predictions([row("r1")], Predictions(items))
         assert found.answers == (0,)
         assert counts(found) == {"duplicates_differing": 1, "duplicates_same": 1}
@@ -198,12 +190,8 @@ class TestMatching:
     def test_every_row_and_every_prediction_is_accounted_for(self, data: st.DataObject) -> None:
         texts = st.sampled_from(["q", " q", "q ", "p", "p\n"])
         roles = st.sampled_from(["A", "B"])
-        rows = [
-            row(f"r{number}", role, question)
-            for number, (role, question) in enumerate(
-                data.draw(st.lists(st.tuples(roles, texts), min_size=1, max_size=6))
-            )
-        ]
+        asked = data.draw(st.lists(st.tuples(roles, texts), min_size=1, max_size=6))
+        rows = [row(f"r{number}", *pair) for number, pair in enumerate(asked)]
         keyed = st.builds(Prediction, st.text(max_size=2), role=roles, question=texts)
         named = st.builds(Prediction, st.text(max_size=2), id=st.sampled_from([f"r{n}" for n in range(7)]))
         items = data.draw(st.lists(keyed | named, max_size=8))
@@ -230,24 +218,19 @@ class TestMatching:
             return 1
         return 2 if (item.role, item.question.strip()) == (target.role, target.question.strip()) else 3
 
-    def test_no_rows_is_an_error(self) -> None:
+    def test_what_cannot_be_joined_is_refused(self) -> None:
+        with pytest.raises(PredictionError, match="no predictions file"):
+            read_predictions([])
         with pytest.raises(PredictionError, match="no rows"):
             match_predictions([], Predictions.pair_texts(["a"], ["x"]))
-
-    def test_from_texts_wants_one_id_each(self) -> None:
         with pytest.raises(ValueError, match="2 rows but 1 predictions"):
             Predictions.pair_texts(["a", "b"], ["x"])
-
-
-def test_a_packed_log_of_inspect_ai_is_refused_with_the_way_out(tmp_path: Path) -> None:
-    (tmp_path / "log.eval").write_bytes(b"PK")
-    with pytest.raises(PredictionError, match="inspect log convert --to json"):
-        read_predictions(tmp_path / "log.eval")
 
 
 @pytest.mark.parametrize(
     ("name", "value"),
     [
+        pytest.param("log.eval", None, id="packed"),
         pytest.param("log.json", {"samples": ["a"]}, id="samples that are no objects"),
         pytest.param("log.json", {"samples": [{"id": "a", "output": []}]}, id="a list of outputs"),
         pytest.param("log.json", {"samples": [{"id": 1, "output": {"completion": "a"}}]}, id="an id that is a number"),
@@ -267,3 +250,4 @@ def test_a_harness_s_log_of_another_form_is_refused_in_a_sentence(name: str, val
     with pytest.raises(DataError) as caught:
         read_predictions(path)
     assert str(path) in str(caught.value) and "\n" not in str(caught.value)
+    assert ("inspect log convert --to json" in str(caught.value)) is (name == "log.eval")

@@ -1,6 +1,7 @@
 """Which form a model is asked in: the user's, else the one that it was tuned in."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -65,13 +66,10 @@ def test_a_model_is_asked_as_it_was_tuned(source: Any, base: Any, adapter: Any, 
 
 def test_what_the_user_asks_for_wins(source: Any) -> None:
     tuned = source(manifest(RETRIEVAL))
+    assert form(replace(tuned, base="elsewhere"), profile="retrieval") == ("retrieval", 5), "the paper's number"
     assert form(tuned, profile="description") == DESCRIPTION
     assert form(tuned, profile="retrieval") == ("retrieval", 3)
     assert form(tuned, retrieved=2) == ("retrieval", 2)
-
-
-def test_the_papers_number_is_the_default(source: Any) -> None:
-    assert form(source(), profile="retrieval") == ("retrieval", 5)
 
 
 @pytest.fixture(scope="module")

@@ -71,8 +71,7 @@ def test_a_models_replies_are_measured_by_role_and_named_by_whom_they_sound_like
 def test_to_copy_a_reference_of_another_instruction_gains_nothing_but_its_style() -> None:
     """Nobody's reply to an instruction is learned by what judges replies to it: a copy is judged like its original."""
     given = rows({**VOICES, "Cook": "Well, {}."})
-    copies = {row.id: row.references[0] for row in given}
-    found = measured(given, copies)
+    found = measured(given, {row.id: row.references[0] for row in given})
     assert found.replies == found.meter
 
 

@@ -33,7 +33,7 @@ _INTERRUPTED = 130
 _GROUPS = {
     "Start": {"demo": "demo", "make": "make", "eval": "evaluate", "chat": "play", "serve": "play", "scene": "scene"},
     "Make": {"role": "role", "instruct": "instruct", "respond": "respond", "prefer": "prefer"},
-    "Train": {"train": "train", "improve": "improve", "push": "push", "export": "export", "show": "show"},
+    "Train": {"train": "train", "improve": "improve", "push": "push", "export": "export", "show": "export"},
     "Measure": {
         "generate": "generate",
         "score": "score",
