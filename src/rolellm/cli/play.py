@@ -16,7 +16,7 @@ from rolellm.cli.options import with_options
 from rolellm.cli.output import say
 from rolellm.core.errors import SettingsError, require
 from rolellm.core.settings import Advanced, Field, dump, settings
-from rolellm.llm.llm import LLM, CallOptions, EngineOptions, PlayedOptions
+from rolellm.llm.llm import LLM, CallOptions, PlayedOptions
 from rolellm.playing.settings import PlaySettings, PromptLimits, TalkSettings
 
 if TYPE_CHECKING:
@@ -131,9 +131,10 @@ def _serve_talk_page(
 @with_options
 def run_serve(
     roles: Annotated[list[str], typer.Argument(metavar="ROLE[=ADAPTER]...")],
-    model_options: EngineOptions,
+    model_options: PlayedOptions,
     limits: PromptLimits,
     base: str | None = None,
+    engine: Advanced[str] = "auto",
     host: Advanced[str] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8040,
     key_env: str | None = None,
@@ -146,6 +147,7 @@ def run_serve(
     Args:
         roles: Characters' folders, cards, or names of roles of RoleBench, each with an adapter where it has one.
         base: The model under the adapters, a folder or a Hub id; by default the first adapter's.
+        engine: For a model on this machine: builtin, vllm, or vLLM's path; auto: vLLM where found with a GPU.
         host: Address to listen on.
         port: Port to listen on; 0 for any that is free.
         key_env: Environment variable that holds the key that clients have to send.
@@ -162,7 +164,7 @@ def run_serve(
         listening = stack.enter_context(server.listen(host, port))
         stack.enter_context(handle_signals(_raise_interrupt))
         cast = read_cast(roles)
-        backend = stack.enter_context(_reach_model(model_options, base, cast))
+        backend = stack.enter_context(_reach_model(model_options, base, engine, cast))
         limits = replace(limits, context=min(filter(None, (limits.context, backend.context)), default=None))
         players = server.play_all(backend.llm, [member.part for member in cast], **dump(limits))
         if next(iter(players.values())).context is None:
@@ -206,7 +208,7 @@ def _read_client_key(key_env: str | None) -> str:
 
 
 def _reach_model(
-    chosen: EngineOptions, base: str | None, cast: Sequence[CastMember]
+    chosen: PlayedOptions, base: str | None, engine: str, cast: Sequence[CastMember]
 ) -> AbstractContextManager[Backend]:
     """Find the model at its server, or run it here."""
     from rolellm.llm.vllm import find_vllm
@@ -232,7 +234,7 @@ def _reach_model(
             if Path(default).is_dir():
                 default = str(Path(default).absolute())
             adapters.setdefault(default, Path(default).name)
-    command = find_vllm(chosen.engine)
+    command = find_vllm(engine)
     if command is not None:
         say("starting vLLM …", err=True)
         return run_vllm(command, source.base, adapters, default)
