@@ -286,10 +286,6 @@ TABLES: dict[str, tuple[Any, list[tuple[str, str, bool]]]] = {
         {"prompt": ["Use it"], "context": ["A jar"], "category": ["illegal"]},
         [("A jar\n\n---\n\nUse it", "illegal", True)],
     ),
-    "strongreject.parquet": (
-        {"prompt": ["Do harm"], "category": ["Violence"], "source": ["custom"]},
-        [("Do harm", "Violence", True)],
-    ),
 }
 
 
