@@ -66,6 +66,14 @@ def _processor() -> str:
     return platform.processor() or platform.machine()
 
 
+def need_gpu(shapes: Sequence[str]) -> None:
+    """End in words where torch sees no GPU, and a shape needs one."""
+    import torch
+
+    if not torch.cuda.is_available() and set(shapes) != {"tiny"}:
+        sys.exit("--gpu needs a CUDA device, and torch sees none here; without --gpu it measures on the CPU")
+
+
 def peak_memory_mb() -> float:
     """Highest resident size of this process, in MB (1e6 bytes)."""
     status = Path("/proc/self/status")

@@ -1,7 +1,7 @@
 """How fast training with shared prefixes is next to TRL's trainer, row by row and packed, with the same gradients.
 
     python benchmarks/rocit.py [--json] [--data-dir RELEASE] [--replies N] [--roles N] [--steps N] [--passes N ...]
-    python benchmarks/rocit.py --gpu [--shapes NAME ...]      # QLoRA in bf16 at the shapes of real models
+    python benchmarks/rocit.py --gpu [--shapes NAME ...] [--method lora]   # adapters, bf16, shapes of real models
 
 On a CPU: a LLaMA of 6.8 million random weights, float32, all of them trained. Every side gets the same model, the same
 replies once, the same optimizer and the same number of replies a step; whole optimizer steps are timed by torch's own
@@ -13,11 +13,10 @@ from __future__ import annotations
 
 import argparse
 import os
-import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Literal
 
-from common import compare_gradients, environment, make_parser, report
+from common import compare_gradients, environment, make_parser, need_gpu, report
 
 from rolellm.core.threads import wait_briefly
 from rolellm.training.recipe import TrainingRecipe
@@ -108,19 +107,31 @@ def plan_of(options: argparse.Namespace, longest: int) -> Plan:
     if options.gpu:
         from rocit_gpu import attentions
 
-        rows = [Setting(rows=rows, attention=attentions()[0]) for rows in (4, 8, 16)]
-        packs = [Setting(pack=pack, attention=name) for name in attentions() for pack in (2048, 4096, 8192)]
+        rows, packs = [], []
+        for checkpoints in (False, True):
+            for count in (4, 8, 16, 32):
+                if count <= options.replies:
+                    rows.append(Setting(rows=count, attention=attentions()[0], checkpoints=checkpoints))
+            for name in attentions():
+                for pack in (2048, 4096, 8192, 16384):
+                    # A step has to hold a pack.
+                    if pack <= max(options.replies * 256, 2048):
+                        packs.append(Setting(pack=pack, attention=name, checkpoints=checkpoints))
     else:
         rows = [Setting(rows=rows) for rows in (1, 2, 4)]
         packs = [Setting(pack=pack) for pack in sorted({-(-longest // 256) * 256, 1024, 2048})]
+    passes: tuple[Any, ...] = ("auto",)
+    if not options.gpu:
+        even = {count for count in options.passes if options.replies % count == 0}
+        passes = tuple(sorted(even or {options.replies}))
     return Plan(
         replies=options.replies,
         steps=options.steps,
         roles=options.roles,
-        passes=tuple(sorted({count for count in options.passes if options.replies % count == 0} or {options.replies})),
+        passes=passes,
         rows=tuple(rows),
         packs=tuple(packs),
-        probe=min(16, options.replies),
+        probe=min(64 if options.gpu else 16, options.replies),
         seed=options.seed,
     )
 
@@ -144,14 +155,6 @@ def shown(value: Any) -> Any:
     return ", ".join(f"{one:.3g}" if isinstance(one, float) else str(one) for one in value)
 
 
-def need_gpu() -> None:
-    """End in words where torch sees no GPU."""
-    import torch
-
-    if not torch.cuda.is_available():
-        sys.exit("--gpu needs a CUDA device, and torch sees none here; without --gpu it measures on the CPU")
-
-
 def parse_arguments() -> argparse.Namespace:
     """The command line."""
     parser = make_parser(__doc__, reads_release=True)
@@ -163,12 +166,18 @@ def parse_arguments() -> argparse.Namespace:
         type=int,
         nargs="+",
         default=[32, 64, 128],
-        help="replies a forward pass of ours (default: 32 64 128)",
+        help="replies a forward pass of ours on a CPU (default: 32 64 128)",
     )
     parser.add_argument("--seed", type=int, default=0, help="for the rows that are trained on")
     parser.add_argument("--tiny", action="store_true", help="the smallest model, to see that all runs")
-    parser.add_argument("--gpu", action="store_true", help="QLoRA on this machine's GPU")
-    parser.add_argument("--shapes", nargs="+", default=["llama-3.2-1b", "llama-7b"], help="with --gpu: see shapes.py")
+    parser.add_argument("--gpu", action="store_true", help="adapters on this machine's GPU")
+    parser.add_argument(
+        "--shapes",
+        nargs="+",
+        default=["llama-3.2-1b", "llama-7b"],
+        help="with --gpu: see shapes.py; tiny runs on a CPU, too",
+    )
+    parser.add_argument("--method", choices=["lora", "qlora"], default="qlora", help="with --gpu (default: qlora)")
     parser.add_argument(
         "--peak-tflops", type=float, help="with --gpu: the device's dense bf16 peak, where it is not known"
     )
@@ -183,7 +192,7 @@ def main() -> None:
     options = parse_arguments()
     wait_briefly()  # Before torch: the rivals profit as much.
     if options.gpu:
-        need_gpu()
+        need_gpu(options.shapes)
     from rocit_data import SIZES, SMALLEST, load_corpus
 
     notes = []
@@ -197,7 +206,8 @@ def main() -> None:
         from shapes import shape
 
         device = Device.here(options.peak_tflops)
-        measured = measure_gpu(corpus, wanted, {name: shape(name) for name in options.shapes}, device)
+        shapes = {name: shape(name) for name in options.shapes}
+        measured = measure_gpu(corpus, wanted, shapes, device, options.method)
     else:
         measured = measure(corpus, wanted)
     result = measured | setup(corpus, wanted)

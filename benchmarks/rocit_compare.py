@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Literal
 
 from rich.console import Console
 from rocit_data import draw
@@ -16,6 +16,7 @@ from rolellm.training.recipe import TrainingRecipe
 from rolellm.training.schedule import schedule_replies
 
 LOG = Console(stderr=True)
+Pass = int | Literal["auto"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,7 +27,7 @@ class Plan:
         replies: Replies an optimizer step.
         steps: Optimiser steps that are timed, after one that is not.
         roles: Groups of one role each that a step's replies come in.
-        passes: Replies a forward pass of ours.
+        passes: Replies a forward pass of ours; ``auto`` tries what fits.
         rows: TRL's settings to try row by row.
         packs: TRL's settings to try with packing.
         probe: Replies an optimizer step while settings are tried.
@@ -36,7 +37,7 @@ class Plan:
     replies: int
     steps: int
     roles: int
-    passes: tuple[int, ...]
+    passes: tuple[Pass, ...]
     rows: tuple[Setting, ...]
     packs: tuple[Setting, ...]
     probe: int
@@ -57,7 +58,7 @@ class Compared:
         tried: Replies a second of every setting that was tried, or why it failed.
     """
 
-    ours: dict[int, Speed]
+    ours: dict[Pass, Speed]
     row_by_row: Speed | None
     trl_rows: Speed
     trl_packed: Speed
@@ -66,7 +67,7 @@ class Compared:
     tried: dict[str, float | str]
 
     @property
-    def best(self) -> int:
+    def best(self) -> Pass:
         """Our fastest number of replies a forward pass."""
         return max(self.ours, key=lambda count: self.ours[count].rate)
 
@@ -109,7 +110,7 @@ def compare(job: Job, wanted: Plan, row_by_row: bool = True) -> Compared:
     tried: dict[str, float | str] = {}
     rows, packs = (_fastest(job, wanted, settings, tried) for settings in (wanted.rows, wanted.packs))
 
-    def ours() -> dict[int, Speed]:
+    def ours() -> dict[Pass, Speed]:
         return {count: _shown(f"ours, {count} a pass", measure_ours(_shared(here, count))) for count in wanted.passes}
 
     first = ours()
@@ -121,7 +122,7 @@ def compare(job: Job, wanted: Plan, row_by_row: bool = True) -> Compared:
     return Compared(both, plain, trl_rows, trl_packed, (rows, packs), drawn, tried)
 
 
-def _shared(job: Job, count: int) -> Job:
+def _shared(job: Job, count: Pass) -> Job:
     return replace(job, training=_in_passes(job.training, count, shared=True))
 
 
@@ -129,7 +130,7 @@ def _unshared(job: Job, count: int) -> Job:
     return replace(job, training=_in_passes(job.training, count, shared=False))
 
 
-def _in_passes(training: TrainingRecipe, count: int, *, shared: bool) -> TrainingRecipe:
+def _in_passes(training: TrainingRecipe, count: Pass, *, shared: bool) -> TrainingRecipe:
     return replace(training, shared_prefix=shared, replies_per_pass=count)
 
 
@@ -166,6 +167,7 @@ def token_counts(job: Job, wanted: Plan, setting: Setting) -> dict[str, Any]:
     counts = {"padded": padded, "unpadded": sum(example.length for example in job.examples)}
     step = replace(job.training, replies_per_step=wanted.replies, roles_per_step=wanted.roles)
     for count in wanted.passes:
+        assert count != "auto"
         order = schedule_replies(job.examples, _in_passes(step, count, shared=True)).order
         batches = [batch[batch >= 0].tolist() for batch in order.reshape(-1, count)]
         counts[f"{count} a pass"] = sum(len(fold_examples(job.examples, batch).ids) for batch in batches if batch)

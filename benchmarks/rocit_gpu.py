@@ -1,21 +1,33 @@
-"""The comparison on a GPU: QLoRA at the shapes of real models, random weights, bf16, gradient checkpointing."""
+"""The comparison on a GPU: adapters at the shapes of real models, random weights, bf16, as a recipe ships.
+
+Ours takes the pass that fits (`auto`). TRL's side has the same kernels, and gradient checkpointing only where it is
+faster with it. Then each of our parts is switched off or on alone, at the pass that was chosen. The gradient of a step
+is compared with TRL's row by row, for each of them.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import partial
+from typing import Any, Literal
 
 import torch
+from common import compare_gradients
 from rocit_compare import LOG, Compared, Plan, compare
-from rocit_data import Corpus
+from rocit_data import Corpus, draw
 from rocit_flops import Weights, flops_of_a_reply, peak_flops
-from rocit_runs import Job
+from rocit_runs import Job, Setting, first_gradient, measure_ours, train_ours, trl_trainer
+from rocit_variants import Change, compile_regions, stack_adapters
 
+from rolellm.training.kernels import check_kernels
 from rolellm.training.recipe import Lora, MethodRecipe
 
 # As recipes/rolellama-7b-qlora.yaml.
-METHOD = MethodRecipe(name="qlora", lora=Lora(r=64, lora_alpha=16, lora_dropout=0.0))
+LORA = Lora(r=64, lora_alpha=16, lora_dropout=0.0)
+# In bfloat16, two ways to compute a gradient differ by about 2 %, and its norm by less.
+GRADIENT, NORM = 0.05, 0.01
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,20 +46,22 @@ class Device:
 
     @classmethod
     def here(cls, teraflops: float | None) -> Device:
-        """This machine's GPU.
+        """This machine's GPU, or its CPU where it has none.
 
         Args:
             teraflops: Its peak, where the table does not have it.
         """
+        if not torch.cuda.is_available():
+            return cls("CPU", None, "cpu")
         name = torch.cuda.get_device_name()
         return cls(name, teraflops * 1e12 if teraflops else peak_flops(name))
 
 
 class Base:
-    """A frozen base in 4 bits with random weights, the same one for all: what a run leaves on it is taken off again."""
+    """A frozen base with random weights, the same one for all: what a run leaves on it is taken off again."""
 
-    def __init__(self, config: Any, place: str) -> None:
-        self._model = _quantised(config, place)
+    def __init__(self, config: Any, method: MethodRecipe, place: str) -> None:
+        self._model = _quantised(config, method, place) if method.name == "qlora" else _dense(config, place)
 
     def __call__(self) -> Any:
         """The base as it was made."""
@@ -58,12 +72,22 @@ class Base:
         for name, module in list(self._model.named_modules()):
             if isinstance(module, BaseTunerLayer):
                 self._model.set_submodule(name, module.get_base_layer())
-        for left in ("peft_config", "forward"):  # The second is TRL's, in front of the model's own.
-            vars(self._model).pop(left, None)
+        vars(self._model).pop("peft_config", None)
+        for module in self._model.modules():
+            # TRL's, Liger's or torch's, in front of the module's own.
+            vars(module).pop("forward", None)
+            module._compiled_call_impl = None
         return self._model
 
 
-def _quantised(config: Any, place: str) -> Any:
+def _dense(config: Any, place: str) -> Any:
+    from transformers import AutoModelForCausalLM
+
+    with torch.device(place):
+        return AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=False)
+
+
+def _quantised(config: Any, method: MethodRecipe, place: str) -> Any:
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
 
     with torch.device("meta"):
@@ -75,11 +99,11 @@ def _quantised(config: Any, place: str) -> Any:
         for name, one in empty.state_dict().items()
         if name not in tied
     }
-    method = METHOD.quantization
+    settings = method.quantization
     bits = BitsAndBytesConfig(
         load_in_4bit=True,
-        bnb_4bit_quant_type=method.bnb_4bit_quant_type,
-        bnb_4bit_use_double_quant=method.bnb_4bit_use_double_quant,
+        bnb_4bit_quant_type=settings.bnb_4bit_quant_type,
+        bnb_4bit_use_double_quant=settings.bnb_4bit_use_double_quant,
         bnb_4bit_compute_dtype=torch.bfloat16,
     )
     return type(empty).from_pretrained(
@@ -103,10 +127,14 @@ def attentions() -> tuple[str, ...]:
     """What TRL may use here: FlashAttention where it is installed, else the two that come with torch."""
     from transformers.utils import is_flash_attn_2_available
 
+    if not torch.cuda.is_available():
+        return ("sdpa",)
     return ("flash_attention_2",) if is_flash_attn_2_available() else ("sdpa", "flex_attention")
 
 
-def measure_gpu(corpus: Corpus, wanted: Plan, shapes: Mapping[str, Any], device: Device) -> dict[str, Any]:
+def measure_gpu(
+    corpus: Corpus, wanted: Plan, shapes: Mapping[str, Any], device: Device, kind: Literal["lora", "qlora"]
+) -> dict[str, Any]:
     """The ratios and figures on a GPU; the ratios are those of the last shape.
 
     Args:
@@ -114,33 +142,101 @@ def measure_gpu(corpus: Corpus, wanted: Plan, shapes: Mapping[str, Any], device:
         wanted: What to measure.
         shapes: Configurations by name.
         device: Where.
+        kind: Adapters on a base in bfloat16, or in 4 bits.
+
+    Raises:
+        RuntimeError: When a gradient is not TRL's.
     """
     figures: dict[str, Any] = {"device": device.name, "peak_tflops": device.peak and device.peak / 1e12}
     ratios: dict[str, float] = {}
+    method = MethodRecipe(name=kind, lora=LORA)
     for name, config in shapes.items():
-        LOG.print(f"{name} on {device.name}")
-        base = Base(config, device.place)
-        compared = compare(_job(corpus, base, device), wanted, row_by_row=False)
-        flops = flops_of_a_reply(Weights.of(base(), METHOD.lora.r), compared.examples, wanted.replies)
+        LOG.print(f"{name} ({kind}) on {device.name}")
+        base = Base(config, method, device.place)
+        job = _job(corpus, base, method, device)
+        errors = compare_all_gradients(job, device)
+        compared = compare(job, wanted, row_by_row=False)
+        flops = flops_of_a_reply(Weights.of(base(), LORA.r), compared.examples, wanted.replies)
         ratios = compared.ratios()
-        figures |= {f"{name}: {key}": value for key, value in _figures(compared, flops, device).items()}
+        more = {"switches": measure_switches(job, compared, wanted, device), "gradients": errors}
+        figures |= {f"{name}: {key}": value for key, value in (_figures(compared, flops, device) | more).items()}
     return {"ratios": ratios, "figures": figures}
 
 
-def _job(corpus: Corpus, base: Base, device: Device) -> Job:
+def _job(corpus: Corpus, base: Base, method: MethodRecipe, device: Device) -> Job:
+    training = replace(corpus.training, use_cpu=device.place == "cpu", bf16=True, max_grad_norm=0.3)
+    return Job(base, corpus.tokenizer, corpus.examples, training, method)
+
+
+def list_switches(job: Job, device: Device) -> dict[str, tuple[Job, list[Change]]]:
+    """Jobs in which one thing is otherwise than as shipped, by its name."""
+    backend = "inductor" if device.place == "cuda" else "eager"
+    switches = {
+        "with norms, projections and MLPs compiled": (job, [Change(partial(compile_regions, backend=backend))]),
+        "with stacked adapters": (job, [Change(stack_adapters)]),
+    }
+    if check_kernels(job.training, job.model().config):
+        plain = replace(job.training, use_liger_kernel=False)
+        switches["without Liger's kernels"] = (replace(job, training=plain), [])
+    return switches
+
+
+def measure_switches(job: Job, compared: Compared, wanted: Plan, device: Device) -> dict[str, float]:
+    """The rate under each switch over that without, at the pass that was chosen."""
+    chosen = compared.ours[compared.best]
+    assert chosen.plan is not None
     training = replace(
-        corpus.training,
-        use_cpu=device.place == "cpu",
-        bf16=True,
-        gradient_checkpointing=True,
-        max_grad_norm=0.3,
+        job.training,
+        replies_per_step=wanted.replies,
+        roles_per_step=wanted.roles,
+        replies_per_pass=chosen.plan.replies_per_pass,
+        gradient_checkpointing=chosen.plan.gradient_checkpointing,
     )
-    return Job(base, corpus.tokenizer, corpus.examples, training, METHOD)
+    fixed = replace(job, examples=compared.examples, training=training)
+    rate = measure_ours(fixed).rate
+    ratios = {}
+    for name, (switched, changes) in list_switches(fixed, device).items():
+        try:
+            ratios[name] = measure_ours(switched, changes).rate / rate
+            LOG.print(f"{name}: {ratios[name]:.3f} times")
+        except RuntimeError as error:  # Out of memory, or something that does not compile.
+            ratios[name] = math.nan
+            LOG.print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
+    return ratios
+
+
+def compare_all_gradients(job: Job, device: Device) -> dict[str, float]:
+    """How far the gradient of one step is from TRL's row by row, under each switch.
+
+    Raises:
+        RuntimeError: When one, or its norm, is too far.
+    """
+    # No clipping, so that the gradient is as it was computed; and several passes.
+    training = replace(job.training, replies_per_step=16, replies_per_pass=8, roles_per_step=2, max_grad_norm=1e9)
+    few = replace(job, examples=draw(job.examples, groups=2, replies=8, seed=2), training=training)
+    with trl_trainer(few, Setting(rows=4)) as trainer, first_gradient(trainer.model.get_base_model()) as theirs:
+        trainer.train()
+    errors = {}
+    for name, (switched, changes) in {"as shipped": (few, []), **list_switches(few, device)}.items():
+        model = switched.model()
+        with first_gradient(model) as ours:
+            train_ours(switched, model, changes)
+        errors[name] = compare_gradients(ours, theirs)
+        ratio = _norm(ours) / _norm(theirs)
+        LOG.print(f"gradient {name}: error {errors[name]:.2e}, norm {ratio:.4f} of TRL's")
+        if not (errors[name] < GRADIENT and abs(ratio - 1) < NORM):
+            raise RuntimeError(f"{name}, the gradient is not TRL's: error {errors[name]:.3g}, norm {ratio:.4f} of its")
+    return errors
+
+
+def _norm(gradients: Mapping[str, torch.Tensor]) -> float:
+    return float(torch.stack([gradient.norm() for gradient in gradients.values()]).norm())
 
 
 def _figures(compared: Compared, flops: float, device: Device) -> dict[str, Any]:
     """The comparison's own, with model FLOP utilisation over unique tokens and peak memory, in GB (1e9 bytes)."""
     extra: dict[str, Any] = {"ratios": compared.ratios(), "gflops_a_reply": flops / 1e9}
+    extra["plan"] = str(compared.ours[compared.best].plan)
     if device.peak is not None:
         extra["mfu"] = {name: speed.rate * flops / device.peak for name, speed in compared.speeds.items()}
     if device.place != "cpu":

@@ -10,21 +10,24 @@ import gc
 import math
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from statistics import fmean, median
 from typing import Any
 
 import torch
 from datasets import Dataset
+from peft.helpers import disable_input_dtype_casting
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from transformers.trainer_callback import PrinterCallback, ProgressCallback
+from transformers.trainer_callback import PrinterCallback, ProgressCallback, TrainerCallback
 from trl import SFTConfig, SFTTrainer
 
 from rolellm.training.examples import Example
 from rolellm.training.fit import Fit, fit
+from rolellm.training.kernels import use_kernels
+from rolellm.training.passes import PassPlan
 from rolellm.training.recipe import MethodRecipe, TrainingRecipe
 
 
@@ -55,17 +58,20 @@ class Setting:
         rows: Replies a forward pass, row by row; of like length where ``grouped``.
         pack: Tokens of a packed row, one a forward pass; ``None`` trains row by row.
         attention: The attention of transformers.
+        checkpoints: Compute activations again.
     """
 
     rows: int = 1
     pack: int | None = None
     grouped: bool = True
     attention: str = "sdpa"
+    checkpoints: bool = False
 
     def __str__(self) -> str:
+        kind = f"{self.rows} rows{' of like length' if self.grouped else ''}"
         if self.pack is not None:
-            return f"bfd packs of {self.pack}, {self.attention}"
-        return f"{self.rows} rows{' of like length' if self.grouped else ''}, {self.attention}"
+            kind = f"bfd packs of {self.pack}"
+        return f"{kind}, {self.attention}{', checkpointing' if self.checkpoints else ''}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,11 +82,13 @@ class Speed:
         rates: Replies a second of each optimizer step but the first.
         tokens: Tokens a reply that went through the model, padding included.
         peak: Most bytes of GPU memory at a time; ``None`` on a CPU.
+        plan: How steps went through the model, where ours were measured.
     """
 
     rates: tuple[float, ...]
     tokens: float
     peak: int | None
+    plan: PassPlan | None = None
 
     @property
     def rate(self) -> float:
@@ -89,7 +97,7 @@ class Speed:
 
     def and_also(self, other: Speed) -> Speed:
         """Both runs' steps."""
-        return Speed(self.rates + other.rates, self.tokens, self.peak)
+        return replace(self, rates=self.rates + other.rates)
 
 
 @dataclass(slots=True)
@@ -140,28 +148,53 @@ def _metered(model: Any, replies_of: Callable[[torch.Tensor, Any], int]) -> Iter
             handle.remove()
 
 
-def measure_ours(job: Job) -> Speed:
+def measure_ours(job: Job, callbacks: Sequence[Any] = ()) -> Speed:
     """Train as ``rolellm train`` does and measure it."""
     model = job.model()
     # A tree does not show how many replies it holds; all steps have the same number.
     with _metered(model, lambda _ids, _positions: 0) as meter:
-        train_ours(job, model)
+        start = _Start(meter)
+        plan = train_ours(job, model, [start, *callbacks])
     meter.replies = [job.training.replies_per_step] * len(meter.ends) + [0]
-    return meter.speed()
+    return replace(meter.speed(), plan=plan)
 
 
-def train_ours(job: Job, model: Any) -> None:
-    """One epoch by `rolellm.training.fit.fit`."""
+class _Start(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
+    """Forgets what was tried before the first step."""
+
+    def __init__(self, meter: _Meter) -> None:
+        self._meter = meter
+
+    def on_train_begin(self, *_: Any, **__: Any) -> None:
+        """Count from here."""
+        self._meter.tokens = 0
+        if torch.cuda.is_available():
+            torch.cuda.reset_peak_memory_stats()
+
+
+def train_ours(job: Job, model: Any, callbacks: Sequence[Any] = ()) -> PassPlan:
+    """One epoch by `rolellm.training.fit.fit`; gives how steps went through the model."""
+    is_open = job.training.replies_per_pass == "auto"
     with tempfile.TemporaryDirectory() as folder:
-        wanted = Fit(training=job.training, method=job.method, folder=Path(folder), label="ours")
-        fit(model, job.tokenizer, job.examples, wanted)
+        wanted = Fit(
+            training=job.training,
+            method=job.method,
+            folder=Path(folder),
+            label="ours",
+            # What fits is tried only in a run that is kept.
+            writes_checkpoints=is_open,
+            callbacks=callbacks,
+        )
+        plan: PassPlan = fit(model, job.tokenizer, job.examples, wanted).trainer.plan
+    return plan
 
 
 def measure_trl(job: Job, setting: Setting) -> Speed:
     """Train with TRL's own trainer and measure it."""
     with trl_trainer(job, setting) as trainer:
         model = trainer.model.get_base_model() if job.method.name != "full" else trainer.model
-        with _metered(model, _replies_in_pack if setting.pack else _replies_in_rows) as meter:
+        casts = disable_input_dtype_casting(trainer.model, active=job.training.half_precision)
+        with casts, _metered(model, _replies_in_pack if setting.pack else _replies_in_rows) as meter:
             trainer.train()
         return meter.speed()
 
@@ -176,10 +209,10 @@ def _replies_in_pack(_ids: torch.Tensor, positions: Any) -> int:
 
 @contextmanager
 def trl_trainer(job: Job, setting: Setting) -> Iterator[Any]:
-    """TRL's `SFTTrainer` as it comes, with its own collator and packing; the prompts are masked."""
+    """TRL's `SFTTrainer` with its own collator and packing, and the kernels that ours has; the prompts are masked."""
     model = job.model()
     model.set_attn_implementation(setting.attention)
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, use_kernels(model, job.training):
         trainer = SFTTrainer(
             model=model,
             args=_arguments(job, setting, folder),
@@ -221,7 +254,7 @@ def _arguments(job: Job, setting: Setting, folder: str) -> SFTConfig:
         warmup_steps=math.floor(training.warmup_steps),
         weight_decay=training.weight_decay,
         max_grad_norm=training.max_grad_norm,
-        activation_checkpointing=training.gradient_checkpointing is True,
+        activation_checkpointing=setting.checkpoints,
         bf16=training.half_precision,
         use_cpu=training.use_cpu,
         seed=training.seed,
@@ -254,7 +287,9 @@ def first_gradient(model: Any) -> Iterator[dict[str, torch.Tensor]]:
 
     def catch(*_: Any) -> None:
         if not caught:
-            caught.update({name: weight.grad.clone() for name, weight in model.named_parameters()})
+            for name, weight in model.named_parameters():
+                if weight.grad is not None:
+                    caught[name] = weight.grad.float().clone()
 
     handle = register_optimizer_step_pre_hook(catch)
     try:

@@ -36,6 +36,18 @@ SHAPES: Final[Mapping[str, tuple[str, Mapping[str, Any]]]] = MappingProxyType(
                 "tie_word_embeddings": True,
             },
         ),
+        # Of no model: to see on a CPU that all runs.
+        "tiny": (
+            "llama",
+            {
+                "vocab_size": 8000,
+                "hidden_size": 64,
+                "intermediate_size": 128,
+                "num_hidden_layers": 2,
+                "num_attention_heads": 4,
+                "head_dim": 16,
+            },
+        ),
         "llama-7b": ("llama", {}),
         "llama-3.1-8b": ("llama", {**_LLAMA_3, "hidden_size": 4096, "intermediate_size": 14_336}),
         "llama-13b": (

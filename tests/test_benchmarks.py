@@ -44,6 +44,13 @@ REFUSED = {
 }
 
 
+#: The parts for a GPU, at a shape that fits a CPU.
+ON_GPU = {
+    "preferences.py": "--gpu --shape tiny --pairs 4 --completions 8 --completion-tokens 8",
+    "rocit.py": "--gpu --shapes tiny --replies 4 --roles 2",
+}
+
+
 def run_script(script: Path, options: str, folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, str(script), *options.split()]
     return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
@@ -60,6 +67,12 @@ def test_a_benchmark_runs_at_its_smallest(script: Path, tmp_path: Path, clean_en
         result = json.loads(done.stdout[done.stdout.index('{\n  "') :])
         assert result.keys() >= {"ratios", "figures", "n", "versions", "hardware"}
     assert done.stdout
+
+
+@pytest.mark.parametrize("name", ON_GPU)
+def test_the_part_for_a_gpu_runs_at_its_smallest(name: str, tmp_path: Path, clean_env: dict[str, str]) -> None:
+    done = run_script(ROOT / "benchmarks" / name, f"--tiny --steps 1 --json {ON_GPU[name]}", tmp_path, clean_env)
+    assert done.returncode == 0, done.stderr
 
 
 @pytest.mark.parametrize("name", REFUSED)
