@@ -40,6 +40,8 @@ REFUSALS = {
     "parse, into a file": (PARSE.replace("turns", "llm.yaml/x"), 1, "check that the path is right"),
     "parse, into a pipe": (PARSE.replace("turns.jsonl", "pipe"), 2, "pipe is not a regular file; name a file to write"),
     "parse, over the script": (PARSE.replace("turns.jsonl", "script.txt"), 2, "is the script itself"),
+    "parse, into a folder": (PARSE.replace("turns.jsonl", "full"), 2, "is a folder"),
+    "parse, columns": (f"{PARSE} --set columns=speaker", 1, "found 'speaker'; expected NAME=COLUMN"),
     "build, no role": ("role build dialogue.jsonl --llm llm.yaml --out o", 2, "--role is missing; use a name from"),
     "build, no folder": (BUILD, 2, "add --out"),
     "build, spelling": (f"{BUILD[:-3]}Fo --out o", 1, "who does: Fox (1)"),

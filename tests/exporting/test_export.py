@@ -176,6 +176,18 @@ def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
         export(SAMPLE, "merged", tmp_path)
 
 
+@pytest.mark.parametrize(
+    ("to", "options", "message"),
+    [
+        pytest.param("merged", {"quantize": "q8_0"}, "merged has no GGUF", id="quantized-safetensors"),
+        pytest.param("gguf", {"apart": True}, "sample is a whole model", id="no-adapter"),
+    ],
+)
+def test_options_that_do_nothing_are_refused(to: Any, options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=message):
+        export(SAMPLE, to, tmp_path / "out", **options)
+
+
 @pytest.mark.parametrize("content", [b"GGUF\x03\x00", b"", b"\xff" * 64, b"\x02" + bytes(7) + b"{}"])
 def test_a_file_without_a_passport_is_said(content: bytes, tmp_path: Path) -> None:
     file = tmp_path / "model.gguf"

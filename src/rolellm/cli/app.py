@@ -92,7 +92,7 @@ class _Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands and groups."""
-        return [name for commands in _GROUPS.values() for name in commands]
+        return [*_COMMANDS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import a command."""
