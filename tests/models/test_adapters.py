@@ -83,3 +83,22 @@ def test_what_is_no_adapter_for_the_base_leaves_it_as_it_was(tiny_model: Path, t
         model.add("eve", dora)
     model.remove("dora")
     assert [*model.forms] == [""]
+
+
+def test_an_adapter_that_fails_leaves_no_layers_and_one_with_whole_weights_is_refused(
+    tiny_model: Path, tmp_path: Path
+) -> None:
+    model = AdapterModel(str(tiny_model))
+    config_file = Path(make_adapter(tiny_model, tmp_path / "ada", 0)) / "adapter_config.json"
+    config = json.loads(config_file.read_text())
+    names = [name for name, _ in model.forms[""].weights.named_modules()]
+    config_file.write_text(json.dumps({**config, "r": 9}))
+    with pytest.raises(ModelError, match="cannot be put on its base"):
+        model.add("ada", str(config_file.parent))
+    assert [name for name, _ in model.forms[""].weights.named_modules()] == names
+    for key, value in (("modules_to_save", ["lm_head"]), ("trainable_token_indices", [1])):
+        config_file.write_text(json.dumps({**config, key: value}))
+        with pytest.raises(ModelError, match=rf"whole weights of its own \({key}\)"):
+            model.add("ada", str(config_file.parent))
+    config_file.write_text(json.dumps(config))
+    model.add("ada", str(config_file.parent))

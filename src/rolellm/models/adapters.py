@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 #: PEFT's name of the base without an adapter.
 _BASE: Final = "__base__"
 #: Settings of an adapter with which PEFT mixes no rows: it has batches of its own.
-_NOT_MIXED: Final = ("use_dora", "modules_to_save", "trainable_token_indices", "alora_invocation_tokens")
+_NOT_MIXED: Final = ("use_dora", "alora_invocation_tokens")
+#: Settings with which PEFT has whole weights beside the base's: no other adapter is mixed while it is loaded.
+_NOT_SHARED: Final = ("modules_to_save", "trainable_token_indices")
 
 
 @dataclass(slots=True, eq=False)
@@ -93,7 +95,8 @@ class AdapterModel:
         if form.source.adapter is not None:
             raise ModelError(f"{base} is an adapter; give its base model {form.source.base}")
         self.forms = {"": form}
-        self._weights: Any = form.weights
+        self._base: Any = form.weights
+        self._weights = self._base
         # PEFT allows no dot in a name.
         self._keys = {"": _BASE}
         self._count = 0
@@ -108,20 +111,18 @@ class AdapterModel:
         Raises:
             ModelError: When it is not an adapter, or one for another base.
         """
-        from peft import PeftModel
+        import torch
 
         base = self.forms[""].source.base
-        check_base(base, adapter)
+        check_adapter(base, adapter)
         form = LocalModel(base, adapter=adapter)
+        # PEFT leaves layers of an adapter that fails in the model, so it is tried on one without weights.
+        with torch.device("meta"):
+            trial = type(self._base)(self._base.config)
+        load_adapter(trial, adapter, low_cpu_mem_usage=True)
         key = f"adapter-{self._count}"
         self._count += 1
-        try:
-            self._weights = load_adapter(self._weights, adapter, adapter_name=key).eval()
-        except ModelError:
-            weights = self._weights
-            if isinstance(weights, PeftModel) and key in weights.peft_config:
-                weights.delete_adapter(key)
-            raise
+        self._weights = load_adapter(self._weights, adapter, adapter_name=key).eval()
         self.forms[name] = form
         self._keys[name] = key
 
@@ -200,15 +201,21 @@ class AdapterModel:
         return {}, nullcontext()
 
 
-def check_base(base: str, adapter: str) -> None:
-    """Check that an adapter was tuned on a base, as far as the base that it names is here.
+def check_adapter(base: str, adapter: str) -> None:
+    """Check that an adapter shares a base with others, as far as the base that it names is here.
 
     Raises:
-        ModelError: When it was tuned on another one, or is no adapter.
+        ModelError: When it was tuned on another one, has whole weights of its own, or is no adapter.
     """
     settings = read_adapter_config(adapter)
     if settings is None:
         raise ModelError(f"{adapter} is not an adapter: it has no adapter_config.json")
+    whole = [key for key in _NOT_SHARED if settings.get(key)]
+    if whole:
+        raise ModelError(
+            f"the adapter {adapter} has whole weights of its own ({whole[0]}), which cannot share a base; "
+            f"serve it by itself, merged: rolellm export {adapter} --to merged --out DIR"
+        )
     tuned_on = str(settings.get("base_model_name_or_path") or "")
     is_here = Path(tuned_on).is_dir() and Path(base).is_dir()
     if is_here and hash_model(tuned_on) != hash_model(base):
