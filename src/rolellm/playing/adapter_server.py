@@ -242,9 +242,22 @@ def add_adapter(model: AdapterModel, name: str, adapter: str) -> None:
 
 
 def _open_last_turn(model: AdapterModel, name: str) -> None:
-    tokenizer = model.forms[name].tokenizer
+    form = model.forms[name]
+    tokenizer = form.tokenizer
     own = tokenizer.get_chat_template() if tokenizer.chat_template else load_chat_template()
     tokenizer.chat_template = continue_last_turn(own)
+    # A tokenizer may take more memory than an adapter.
+    for other in model.forms.values():
+        if _is_same(other.tokenizer, tokenizer):
+            form.tokenizer = other.tokenizer
+            return
+
+
+def _is_same(first: Any, second: Any) -> bool:
+    if not (first.is_fast and second.is_fast) or first.chat_template != second.chat_template:
+        return False
+    backends = (first.backend_tokenizer.to_str(), second.backend_tokenizer.to_str())
+    return first.special_tokens_map == second.special_tokens_map and backends[0] == backends[1]
 
 
 def run(settings: dict[str, Any]) -> None:
