@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import subprocess
@@ -24,27 +23,8 @@ def template(tmp_path: Path) -> None:
     (tmp_path / "short.txt").write_text("Speak as {role} would.")
 
 
-@pytest.fixture
-def environment(clean_env: dict[str, str]) -> dict[str, str]:
-    """A user's shell with ``rolellm`` on the path and a cache of its own."""
-    return {**clean_env, "PATH": f"{BIN}{os.pathsep}{clean_env['PATH']}"}
-
-
 def words_for(model: Path, out: Path | str, *more: str) -> list[str]:
     return ["generate", "--model", str(model), "--config", "sample", "--out", str(out), *CHOICE, *more]
-
-
-@pytest.mark.slow
-def test_what_it_wrote_can_be_scored_by_the_line_it_prints(
-    tiny_model: Path, tmp_path: Path, environment: dict[str, str], warm: Forking
-) -> None:
-    shown = warm(words_for(tiny_model, "p.jsonl", "--max-new-tokens", "8"), tmp_path)
-    (line,) = re.findall("Go on with: (.*)", shown)
-    scored = subprocess.run(
-        f"{line} --json", shell=True, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False
-    )
-    assert scored.returncode == 0, scored.stderr
-    assert json.loads(scored.stdout)["metrics"]["CUS"]["n"] > 0
 
 
 @pytest.mark.slow

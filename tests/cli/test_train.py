@@ -16,7 +16,7 @@ from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import train
 
 from ..commands import Command
-from ..forking import Forked, Forking, script
+from ..forking import Forked, Forking
 
 BIN = Path(sys.executable).parent
 Ended = subprocess.CompletedProcess[str]
@@ -131,23 +131,6 @@ def test_ctrl_c_keeps_the_work_and_prints_the_line_that_goes_on(recipe: Path, tm
     line = stopped.stderr.splitlines()[-1].removeprefix("Resume with: ")
     assert shlex.split(line)[1:] == ["train", str(recipe), *LONGER, "--resume"]
     went_on = json.loads(warm([*shlex.split(line)[1:], "--json"], tmp_path))
-    assert went_on["steps"] == len(losses(folder)) == 50
-
-
-@pytest.mark.slow
-def test_what_a_cluster_sends_stops_the_script_likewise(
-    recipe: Path, tmp_path: Path, root: Path, warm: Forking
-) -> None:
-    words = ["--config", recipe, "--set", "training.max_steps=50"]
-    folder = tmp_path / "runs" / "mini"
-    command = warm.start(words, tmp_path, code=script(root / "recipes" / "rocit.py"))
-    stopped = stopped_when(lambda: begun(folder, 3), signal.SIGTERM, command)
-    assert stopped.returncode == 3, stopped.stderr
-    assert stopped.stderr.endswith(
-        f"stopped: step {len(losses(folder))} is the last checkpoint in runs/mini\n"
-        "Resume with: the same command, with --resume\n"
-    )
-    went_on = json.loads(warm([*words, "--resume"], tmp_path, code=script(root / "recipes" / "rocit.py")))
     assert went_on["steps"] == len(losses(folder)) == 50
 
 

@@ -8,40 +8,13 @@ import sys
 import pytest
 import yaml
 from datasets import load_dataset
-from huggingface_hub import DatasetCard
 from markdown_it import MarkdownIt
 
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.build import build
-from rolellm.data.rolebench.source import sample_folder
 from rolellm.data.rolebench.statistics import count_table_one
 from rolellm.scoring.score import score
 from rolellm.training.publish import _write_hub_results, read_scores
-
-
-@pytest.fixture(scope="module")
-def sample_build(tmp_path_factory):
-    """Every config that the sample's own release layout gives, built once."""
-    import warnings
-
-    out = tmp_path_factory.mktemp("built")
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        build(out, data_dir=sample_folder())
-    return out
-
-
-def test_card_has_configs_features_licence_and_true_checksums(sample_build):
-    card = DatasetCard.load(sample_build / "README.md")
-    assert card.data.license == "apache-2.0"
-    assert {entry["config_name"] for entry in card.data.configs} >= {"sample", "roles"}
-    assert all(info["features"] for info in card.data.dataset_info)
-    files = sorted(sample_build.glob("*/*.parquet"))
-    assert files
-    for file in files:
-        assert hashlib.sha256(file.read_bytes()).hexdigest() in card.text
-    source = sample_folder() / "profiles-eng" / "desc.json"
-    assert hashlib.sha256(source.read_bytes()).hexdigest() in card.text
 
 
 @pytest.mark.filterwarnings("ignore:rolebench 'instructions'")
@@ -63,7 +36,9 @@ def test_many_rows_are_sharded_and_num_proc_reads_them(write_release, tmp_path, 
     rows = [{"role": "Fox", "question": f"Number {n}?", "generated": ["Yes."]} for n in range(35)]
     path = "rolebench-eng/instruction-generalization/general/test.jsonl"
     build(tmp_path / "out", ["instruction-generalization-eng"], data_dir=write_release(**{path: rows}))
-    assert len(list((tmp_path / "out").glob("*/test-*-of-00004.parquet"))) == 4
+    files = sorted((tmp_path / "out").glob("*/test-*-of-00004.parquet"))
+    text = (tmp_path / "out" / "README.md").read_text(encoding="utf-8")
+    assert [hashlib.sha256(file.read_bytes()).hexdigest() in text for file in files] == [True] * 4
     data = load_dataset(str(tmp_path / "out"), split="test", num_proc=2)
     assert data["question"][:35] == [row["question"] for row in rows]
 
