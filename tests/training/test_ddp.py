@@ -108,16 +108,20 @@ PartialState.__init__, accelerator.fsdp2_prepare_model = start_as_on_gpus, shard
 """
 
 
+@pytest.mark.parametrize(
+    ("method", "file"), [({"name": "full"}, "model.safetensors"), (LORA, "adapter_model.safetensors")]
+)
 def test_two_processes_that_share_the_weights_take_the_steps_of_one(
-    recipe_of: Callable[..., Recipe], launch: Launch, root: Path, tmp_path: Path
+    method: Any, file: str, recipe_of: Callable[..., Recipe], launch: Launch, root: Path, tmp_path: Path
 ) -> None:
-    recipe = recipe_of({"name": "full"})
+    recipe = recipe_of(method)
     config = yaml.safe_load((root / "recipes" / "accelerate" / "fsdp2.yaml").read_text(encoding="utf-8"))
     sharding = {key.upper(): str(value) for key, value in config["fsdp_config"].items()}
     printed = finished(launch(patch=SHARD_ON_CPU, ACCELERATE_USE_FSDP="true", **sharding))
     assert printed.count("holds 0.50 of ") == printed.count("as one of 2") == 2
     alone = train(recipe, out=tmp_path / "alone")
-    expected, weights = (load_file(run / "model.safetensors") for run in (alone.out, recipe.output.dir))
+    expected, weights = (load_file(run / file) for run in (alone.out, recipe.output.dir))
+    assert weights.keys() == expected.keys()
     for name, weight in expected.items():
         difference = torch.linalg.norm(weights[name] - weight)
         assert difference <= 1e-6 * torch.linalg.norm(weight), name
