@@ -244,7 +244,7 @@ def test_answers_to_a_test_split_are_held_out(tmp_path: Path) -> None:
         pytest.param(["nowhere"], "nowhere: nothing to prefer; give the folder of a judging run", id="not-there"),
         pytest.param([], "--config is missing", id="nothing"),
         pytest.param(["notes.jsonl"], "notes.jsonl: nothing to prefer", id="another-file"),
-        pytest.param(["same.jsonl"], "message before 1, equal swipes 1, one swipe 1, no swipe 1)", id="no-other-swipe"),
+        pytest.param(["same.jsonl"], "message before 1, no other swipe 3)", id="no-other-swipe"),
         pytest.param(["same.jsonl", "--set", "role=Ahab"], "needs the card or folder of one role", id="no-card"),
         pytest.param(["--config", "sample", "--set", "role=Ahab"], "no chat is given", id="no-chat"),
     ],

@@ -299,10 +299,8 @@ def _explain_no_pair(line: Mapping[str, Any], turns: Sequence[Message], followin
         return "no_message_before"
     if not following.get("is_user"):
         return "no_message_after"
-    swipes = line.get("swipes") or []
-    if any(text != line["mes"] for text in swipes):
-        return ""
-    return ("no_swipe", "one_swipe", "equal_swipes")[min(len(swipes), 2)]
+    has_swiped = any(text != line["mes"] for text in line.get("swipes") or ())
+    return "" if has_swiped else "no_other_swipe"
 
 
 def _pair_swiped(

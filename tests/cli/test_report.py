@@ -24,9 +24,8 @@ def test_the_published_table_is_not_shown_with_rows_that_share_the_configs_name(
     folder = sample_folder()
     files = sorted((folder / "rolebench-eng" / "instruction-generalization").rglob("rolegpt_baseline.jsonl"))
     named = [f"Replies={file}" for file in files]
-    shown = report(
-        *named, "--config", "instruction-generalization-eng", "--set", f"data_dir={folder}", "--tables", "t", "--json"
-    )
+    words = f"--config instruction-generalization-eng --set data_dir={folder} --tables t --json"
+    shown = report(*named, *words.split())
     (part,) = shown.result["parts"]
     assert part["published"] is False and part["protocol"] == "paper"
     lines = (tmp_path / "t" / "scores.md").read_text(encoding="utf-8").splitlines()
@@ -40,16 +39,8 @@ def test_the_published_table_is_not_shown_with_rows_that_share_the_configs_name(
 @pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.source.MissingFilesWarning")
 def test_the_published_table_with_the_releases_own_rows(report: Command, real_release: Path, tmp_path: Path) -> None:
     file = real_release / "rolebench-zh" / "role_specific" / "rolegpt_baseline.jsonl"
-    words = [
-        "--config",
-        "instruction-generalization-zh",
-        "--set",
-        f"data_dir={real_release}",
-        "--tables",
-        "t",
-        "--json",
-    ]
-    shown = report(f"Replies={file}", *words)
+    words = f"--config instruction-generalization-zh --set data_dir={real_release} --tables t --json"
+    shown = report(f"Replies={file}", *words.split())
     (part,) = shown.json["parts"]
     assert part["published"] is True and part["protocol"] == "paper"
     lines = (tmp_path / "t" / "scores.md").read_text(encoding="utf-8").splitlines()

@@ -40,14 +40,10 @@ def test_the_table_shows_means_intervals_counts_and_the_recipe(run: Command, pre
         assert f"n={value['n']}  {value['mean']:.3f}" in shown.out
         assert "[{:.3f}, {:.3f}]".format(*value["ci95"]) in shown.out
     flat = " ".join(shown.out.split())
-    for part in ("protocol rouge-score", "sample/test", "rouge_score, jieba", found["fingerprint"]["hash"][:12]):
+    for part in ("protocol rouge-score", "sample/test", "script_agnostic", found["fingerprint"]["hash"][:12]):
         assert part in flat
     assert any(role in shown.out for role in found["by_role"])
-    assert "language zh" in shown.out
-    assert "script_agnostic" in shown.out
-    for name, marker in found["scale"]["markers"].items():
-        assert (name if marker["kind"] == "reference" else f"{marker['kind']}: {name}") in flat
-    assert "95 % intervals for these roles" in flat and "ceiling" not in flat
+    assert all(name in flat for name in found["scale"]["markers"])
 
 
 def test_what_the_join_left_open_is_on_standard_error(run: Command, tmp_path: Path, rows: list[Row]) -> None:

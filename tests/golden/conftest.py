@@ -209,7 +209,6 @@ def _furnish(folder: Path, sample: Path, shell: Shell) -> None:
     price = ", price: {prompt: 1000, completion: 1000}, concurrency: 1"
     (folder / "rules.yaml").write_text(scripted % ("quotes", ""), encoding="utf-8")
     (folder / "words.yaml").write_text(scripted % ("words", ""), encoding="utf-8")
-    (folder / "dear.yaml").write_text(scripted % ("quotes", price), encoding="utf-8")
     (folder / "dear-words.yaml").write_text(scripted % ("words", price), encoding="utf-8")
     (folder / "mistyped.yaml").write_text("endpoints: [{backend: scripted, rule: words}]\n", encoding="utf-8")
     jury = "endpoints:\n  - {backend: scripted, rules: words}\n  - {base_url: '%s', model: invented}\n"

@@ -58,9 +58,6 @@ GROUPS: dict[str, dict[str, Case]] = {
             left=("queen",),
             exact=("*/dialogue.jsonl",),
         ),
-        "build dry run": Case(
-            f"role build queen.jsonl --role {QUEEN} --out never --llm dear.yaml --dry-run --json", after=("parse",)
-        ),
         "import a card": Case("role card tobin.json --out tobin --json", left=("tobin",), exact=("*/card.json",)),
         "write a card as a picture": Case(
             "role card queen --out queen.png --json", after=("build",), left=("queen.png",)
@@ -75,11 +72,6 @@ GROUPS: dict[str, dict[str, Case]] = {
             "instruct queen --llm {llm} --model rules --per-role 20 --set chunk_tokens=300 --out http --json",
             after=("build",),
             left=("http",),
-        ),
-        "instruct over its budget": Case(
-            "instruct queen --llm dear.yaml --budget 3 --out stopped-instruct --json",
-            after=("build",),
-            left=("stopped-instruct",),
         ),
         "respond": Case(
             "respond queen --instructions general.jsonl --limit 5 --llm rules.yaml --json",
@@ -157,31 +149,6 @@ EVERY = [(group, name) for group, cases in GROUPS.items() for name in cases]
 @pytest.mark.parametrize(("group", "name"), [pytest.param(*case, id=" ".join(case)) for case in EVERY])
 def test_a_command_does_what_it_did(group: str, name: str, shell: Shell) -> None:
     check(group, name, shell.record(name, GROUPS[group]))
-
-
-PYTHON = """
-import json, rolellm
-from datasets import load_dataset
-from rolellm.evaluation import rouge_l
-found = {}
-for config in ("sample", "roles", "instructions", "instruction-generalization-zh-strict", "role-generalization-eng"):
-    for split, data in load_dataset("rolebench", config, data_dir=SAMPLE).items():
-        columns = {name: str(kind) for name, kind in data.features.items()}
-        found[f"{config}/{split}"] = {"rows": len(data), "columns": columns, "first": data[0].get("id")}
-test = load_dataset("rolebench", "sample", split="test")
-for protocol in ("rouge-score", "paper"):
-    for language in ("en", "zh"):
-        rows = test.filter(lambda row: row["language"] == language)
-        scores = rouge_l(rows["rolegpt"][:], rows["references"][:], language=language, protocol=protocol)
-        found[f"rouge_l/{protocol}/{language}"] = [sum(s.precision for s in scores), sum(s.recall for s in scores),
-            sum(s.f1 for s in scores), sum(s.reference for s in scores)]
-print(json.dumps(found))
-"""
-
-
-def test_the_data_and_its_scores_from_python(shell: Shell) -> None:
-    found = json.loads(shell.code(f"SAMPLE = {shell.names['sample']!r}\n{PYTHON}"))
-    check("python", "load_dataset and rouge_l", found)
 
 
 PUBLISHED = {

@@ -135,8 +135,8 @@ def test_a_port_that_was_taken_meanwhile_is_not_the_end(
 
 def test_it_ends_with_a_process_that_is_killed(stand_in: Callable[..., str], tmp_path: Path) -> None:
     work = (
-        "import sys, time\nfrom pathlib import Path\nfrom rolellm.llm.vllm import _run_process\n"
-        "with _run_process(sys.argv[1:], Path('log')):\n    print(flush=True); time.sleep(600)"
+        "import sys, time\nfrom pathlib import Path\nfrom rolellm.llm.vllm import run_process\n"
+        "with run_process(sys.argv[1:], Path('log')):\n    print(flush=True); time.sleep(600)"
     )
     command = [*shlex.split(stand_in()), "--host", "127.0.0.1", "--port", "0"]
     with subprocess.Popen([sys.executable, "-c", work, *command], cwd=tmp_path, stdout=subprocess.PIPE) as parent:

@@ -104,8 +104,8 @@ def test_a_number_without_a_usable_name_stays_open(tmp_path: Path) -> None:
         return {number: "Ahab" if number == "3" else name for number, name in answer.items() if number != "2"}
 
     found, counts = parsed(tmp_path, Model(change))
-    assert [turn.content for turn in found.unattributed] == ["The road was bad.", "Always?"]
-    assert (counts["refused"], counts["failed"]) == (1, 0)
+    assert [turn.content for turn in found.unattributed] == ["The road was bad.", "It always is.", "Always?"]
+    assert (counts["refused"], counts["missing"], counts["failed"]) == (1, 2, 0)
 
 
 def test_bad_json_is_asked_again_and_then_given_up(tmp_path: Path) -> None:

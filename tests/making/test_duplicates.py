@@ -1,6 +1,5 @@
 import random
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,29 +10,12 @@ OTHERS = [
 ]
 
 
-@pytest.mark.parametrize(
-    ("first", "second", "same"),
-    [
-        pytest.param(
-            "Ada, what do you think of the lamps on the quay?",
-            "Ada, what do you think about the lamps on the quay?",
-            True,
-            id="one small word",
-        ),
-        pytest.param("Ada, who found the jam?", "Ada, where did you hide the jam?", False, id="another question word"),
-        pytest.param(
-            "Ada, what do you think of roses that a rabbit painted white with stolen paint before the queen came?",
-            "Ada, what do you think of roses?",
-            False,
-            id="short one within a long one",
-        ),
-    ],
-)
-def test_english(first: str, second: str, same: bool) -> None:
-    found = find_repeats([first, *OTHERS, second], "en", 0.8)
-    assert (7 in found) == same
-    assert not same or found[7][0] == 0
-    assert set(found) <= {7}
+def test_english() -> None:
+    first, second = (f"Ada, what do you think {word} the lamps on the quay?" for word in ("of", "about"))
+    assert find_repeats([first, *OTHERS, second], "en", 0.8)[7][0] == 0
+    assert find_repeats(["Ada, who found the jam?", *OTHERS, "Ada, where did you hide the jam?"], "en", 0.8) == {}
+    # A short one within a long one is another question.
+    assert find_repeats([f"{first[:-1]} that a sailor painted white?", *OTHERS, first], "en", 0.8) == {}
 
 
 WORDS = st.sampled_from(["ada", "bell", "crane", "dusk", "fog", "gull", "who", "what"])

@@ -150,10 +150,10 @@ def test_a_megabyte_is_refused_and_the_server_goes_on(client: openai.OpenAI) -> 
         pytest.param({"json": {"model": "ada fenn"}}, 400, "a list of messages", id="no-messages"),
         pytest.param({"json": {"model": "ada fenn", "messages": ["Why?"]}}, 400, r"messages[0]", id="a-text"),
         pytest.param(
-            {"json": {"model": "ada fenn", "messages": [{"role": "user", "content": [{"type": "image_url"}]}]}},
+            {"json": {"model": "ada fenn", "messages": [{"role": "user", "content": [{"type": "input_audio"}]}]}},
             400,
-            "messages[0]: images are not supported",
-            id="a-picture",
+            "messages[0]: content parts of type 'input_audio'",
+            id="a-sound",
         ),
         pytest.param(
             {"content": b'{"model": "ada fenn"}', "headers": {"Content-Type": "text/plain"}},
@@ -162,7 +162,7 @@ def test_a_megabyte_is_refused_and_the_server_goes_on(client: openai.OpenAI) -> 
             id="from-a-page",
         ),
         pytest.param({"json": {}, "headers": {"Host": "evil.example"}}, 400, "host name", id="another-name"),
-        pytest.param({"path": "/v1/responses"}, 404, "use POST /v1/chat/completions", id="responses"),
+        pytest.param({"path": "/v1/embeddings"}, 404, "use POST /v1/chat/completions", id="embeddings"),
         pytest.param({"path": "/v1/models"}, 405, "POST /v1/models is not served here", id="method"),
     ],
 )

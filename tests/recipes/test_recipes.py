@@ -87,31 +87,21 @@ def test_the_docs_name_every_recipe_and_only_keys_that_there_are() -> None:
         load_recipe(FILES["rolellama-7b-qlora"], [override])
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The wheel, unpacked."""
-    folder = tmp_path_factory.mktemp("wheel")
-    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
+def test_a_wheel_has_all_of_the_folder_and_finds_a_recipe_with_what_it_extends(tmp_path: Path) -> None:
+    build = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(tmp_path)]
     subprocess.run(build, cwd=ROOT, check=True, capture_output=True)
-    with zipfile.ZipFile(next(folder.glob("*.whl"))) as packed:
-        packed.extractall(folder / "site")
-    return folder / "site"
-
-
-def test_the_wheel_has_all_of_the_folder(wheel: Path) -> None:
-    there = wheel / "rolellm" / "training" / "recipes"
+    site = tmp_path / "site"
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as packed:
+        packed.extractall(site)
+    there = site / "rolellm" / "training" / "recipes"
     expected = {file.relative_to(ROOT / "recipes") for file in (ROOT / "recipes").rglob("*.*")}
     expected = {file for file in expected if "__pycache__" not in file.parts}
     assert {file.relative_to(there) for file in there.rglob("*.*")} == expected
-
-
-def test_an_installed_library_finds_a_recipe_with_what_it_extends(wheel: Path, tmp_path: Path) -> None:
     code = (
         "import sys; sys.path.insert(0, sys.argv[1])\n"
         "from rolellm.training.recipe_files import find_recipe, load_recipe\n"
         "file = find_recipe('smoke-cpu-rolellama-general'); load_recipe(file); print(file)"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code, str(wheel)], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
-    assert Path(done.stdout.strip()).is_relative_to(wheel)
+    command = [sys.executable, "-c", code, str(site)]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert Path(done.stdout.strip()).is_relative_to(site)

@@ -2,6 +2,7 @@
 
 import random
 import re
+import runpy
 from pathlib import Path
 from typing import Any
 
@@ -163,3 +164,10 @@ def test_the_table_in_the_docs_says_what_is_tested(root: Path) -> None:
     exact = {new_model(case.values[0], VOCABULARY, **case.values[1]).config.model_type for case in EXACT}
     assert exact == set(KNOWN)
     assert documented == dict.fromkeys(exact, "exact") | {case.values[2]: "row by row" for case in ROWS}
+
+
+@pytest.mark.parametrize("name", ["shared_prefix", "stages"])
+def test_a_picture_is_the_one_that_is_drawn(root: Path, name: str) -> None:
+    file = root / "docs" / "img" / f"{name}.py"
+    drawing = runpy.run_path(str(file))["drawing"]()
+    assert file.with_suffix(".svg").read_text(encoding="utf-8") == drawing

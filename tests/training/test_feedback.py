@@ -8,24 +8,20 @@ from types import ModuleType
 from typing import Any
 
 import pytest
-from datasets import Dataset
 
 from rolellm import rewards
 from rolellm.core.errors import DataError, RecipeError
 from rolellm.core.records import Row
 from rolellm.models.prompts.render import make_messages
 from rolellm.training import bases, fit
-from rolellm.training.examples import Example, encode
+from rolellm.training.examples import encode
 from rolellm.training.rows import Conversation, make_conversations, read_own_rows
 from rolellm.training.train import train
 
 from ..versions import NEEDS_SANITIZING
-from .fits import make_job
-from .models import new_model
 from .runs import MINI, read_object
 
 TURN = {"role": "user", "content": "b"}
-PAIRS = [{"prompt": f"Name fish {n}.", "chosen": "Aye, cod.", "rejected": f"Cod number {n}."} for n in range(8)]
 GRPO: dict[str, Any] = {"trainer": "grpo", "num_generations": 2, "max_completion_length": 8, "max_steps": 1}
 
 
@@ -40,18 +36,11 @@ def mini(base: Path) -> dict[str, Any]:
 def test_replies_in_the_role_s_voice_are_preferred_to_role_free_answers(
     trainer: str, mini: dict[str, Any], tmp_path: Path
 ) -> None:
-    run = train(mini, out=tmp_path / "run", trainer=trainer, replies_per_step=4, max_steps=2)
-    assert run.steps == 2
-    assert all(any(key.startswith("rewards/") for key in line) for line in run.metrics)
+    options: dict[str, Any] = {"eval_strategy": "steps", "eval_steps": 1} if trainer == "dpo" else {}
+    run = train(mini, out=tmp_path / "run", trainer=trainer, replies_per_step=4, max_steps=2, **options)
+    assert all("rewards/chosen" in line and ("eval_loss" in line) is (trainer == "dpo") for line in run.metrics)
     manifest = read_object(run.out)
-    assert manifest["trainer"] == trainer and manifest["trained_on"]["roles"]
-
-
-@pytest.mark.slow
-def test_a_data_set_of_pairs_is_trained_on_and_held_out(mini: dict[str, Any], tmp_path: Path) -> None:
-    options: dict[str, Any] = {"trainer": "dpo", "max_steps": 2, "eval_strategy": "steps", "eval_steps": 1}
-    run = train(mini, train_dataset=Dataset.from_list(PAIRS), out=tmp_path / "run", **options)
-    assert all("eval_loss" in line for line in run.metrics)
+    assert (manifest["trainer"], manifest["result"]["steps"]) == (trainer, 2) and manifest["trained_on"]["roles"]
 
 
 @pytest.mark.slow
@@ -128,14 +117,6 @@ def test_a_pair_with_text_that_trl_would_read_as_a_special_token_is_left_out(tok
     with pytest.warns(UserWarning, match="row x has a special token of the tokenizer .* left out"):
         examples = encode([make_pair("a", "b</s>"), plain], tokenizer, max_length=128, trainer="dpo")
     assert [example.row_id for example in examples] == ["y"]
-
-
-def test_rows_that_are_not_there_leave_the_loss_of_routed_experts_finite(tokenizer: Any, tmp_path: Path) -> None:
-    examples = [Example(str(number), (5, 6, 7), (8 + number, 2)) for number in range(3)]
-    sizes = {"num_local_experts": 2, "num_experts_per_tok": 1, "output_router_logits": True}
-    job = make_job(tmp_path, replies_per_step=4, num_train_epochs=1.0, shared_prefix=False)
-    (loss,) = fit.fit(new_model("Mixtral", len(tokenizer), **sizes), tokenizer, examples, job).losses
-    assert 0 < loss < 100
 
 
 @pytest.mark.parametrize(

@@ -6,10 +6,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from accelerate.data_loader import BatchSamplerShard
 from hypothesis import given
 from hypothesis import strategies as st
-from torch.utils.data import BatchSampler, SequentialSampler
 
 from rolellm.training.examples import Example
 from rolellm.training.recipe import TrainingRecipe
@@ -64,17 +62,6 @@ def test_every_reply_comes_once_an_epoch_in_steps_of_the_recipe_s_size(
         epoch = sorted(number for step in steps[start : start + per_epoch] for number in step)
         assert len(set(epoch)) == len(epoch)
         assert epoch == list(range(len(rows))) or len(steps) - start < per_epoch
-
-
-@given(rows=example_lists(), training=recipes)
-def test_tokens_are_counted_up_to_each_step(rows: list[Example], training: TrainingRecipe) -> None:
-    schedule = schedule_replies(rows, training)
-    steps = steps_of(schedule)
-    for lengths in (np.asarray([row.length for row in rows]), np.asarray([len(row.reply_ids) for row in rows])):
-        tokens = [sum(int(lengths[number]) for number in step) for step in steps]
-        assert np.diff(schedule.count_tokens(lengths)).tolist() == tokens
-        empty = [schedule.step_size - len(step) for step in steps]
-        assert np.diff(schedule.count_tokens(lengths, empty=1)).tolist() == np.add(tokens, empty).tolist()
 
 
 @LAYOUTS
@@ -133,18 +120,6 @@ def test_replies_of_one_prompt_and_prompts_of_one_role_stay_together() -> None:
     # In each pass, 20 replies to 4 questions of one role, but for what is left of the roles.
     assert tokens.count(20 + 4 * 4 + 20 * 4) >= 16
     assert sum(tokens) / len(MANY) < 6.5 < sum(example.length for example in MANY) / len(MANY) == 28
-
-
-@pytest.mark.parametrize("processes", [2, 3])
-def test_processes_share_each_step_among_them(processes: int) -> None:
-    """As accelerate deals batches out, and as the check for NaN names a process's rows."""
-    schedule = schedule_replies(MANY, recipe(num_train_epochs=1.5, replies_per_step=12))
-    share = 12 // processes
-    stream = BatchSampler(SequentialSampler(range(len(schedule.order))), batch_size=share, drop_last=False)
-    steps = schedule.order.reshape(-1, processes, share)
-    for rank in range(processes):
-        shard = [schedule.order[batch].tolist() for batch in BatchSamplerShard(stream, processes, rank)]
-        assert shard == steps[:, rank].tolist()
 
 
 def test_rows_of_similar_length_are_batched_where_the_recipe_says_so() -> None:

@@ -107,10 +107,11 @@ def test_a_mixture_of_experts_is_trained_with_its_routers_and_saved_as_it_was_lo
     family: str, sizes: dict[str, Any], tokenizer: Any, examples: list[Example], tmp_path: Path
 ) -> None:
     """With ``output_router_logits`` a model weighs its routers in inference, and fails on a padded batch."""
+    # Of four replies, one is not there.
     sizes = {"router_aux_loss_coef": 0.5} | sizes
     model = new_model(family, len(tokenizer), **sizes)
     job = make_job(tmp_path, shared_prefix=False, warmup_steps=0, replies_per_step=4, replies_per_pass=2, max_steps=1)
-    fitted = fit(model, tokenizer, examples[:4], job)
+    fitted = fit(model, tokenizer, examples[:3], job)
 
     untrained = new_model(family, len(tokenizer), **sizes)
     (step,) = fitted.trainer.get_train_dataloader()

@@ -33,7 +33,7 @@ _INTERRUPTED = 130
 _GROUPS = {
     "Start": {"demo": "demo", "make": "make", "eval": "evaluate", "chat": "play", "serve": "play", "scene": "scene"},
     "Make": {"role": "role", "instruct": "instruct", "respond": "respond", "prefer": "prefer"},
-    "Train": {"train": "train", "improve": "improve", "push": "push", "export": "export", "show": "show"},
+    "Train": {"train": "train", "improve": "improve", "push": "push", "export": "export", "show": "export"},
     "Measure": {
         "generate": "generate",
         "score": "score",
@@ -92,7 +92,7 @@ class _Commands(TyperGroup):
 
     def list_commands(self, ctx: Any) -> list[str]:
         """Return the names of all commands and groups."""
-        return [name for commands in _GROUPS.values() for name in commands]
+        return [*_COMMANDS]
 
     def get_command(self, ctx: Any, cmd_name: str) -> Any:
         """Import a command."""

@@ -1,42 +1,46 @@
-"""``rolellm export``: a tuned character becomes files that other programs run."""
+"""``rolellm export`` and ``rolellm show``: a tuned model for other programs, and its passport."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated
 
 import typer
 
 from rolellm.cli.options import with_options
-from rolellm.core.result import Result
-from rolellm.core.settings import Advanced
+from rolellm.core.settings import dump
+from rolellm.exporting.export import Exported, ExportSettings, Format
+from rolellm.exporting.passport import Passport
 
 
 @with_options
 def run_export(
     run: Annotated[str, typer.Argument(metavar="RUN")],
-    to: Literal["merged", "gguf", "ollama", "vllm"],
-    out: Path,
-    role: str | None = None,
-    llama_cpp: Path | None = None,
-    quantize: str | None = None,
-    apart: Advanced[bool] = False,
-    license: Advanced[str] = "",
-) -> Result:
-    """Export a tuned character to Ollama, LM Studio, llama.cpp, vLLM or transformers.
-
-    A passport goes along, which `rolellm show` prints; at the end, what was written is checked against the run.
+    to: Annotated[Format, typer.Option()],
+    out: Annotated[Path, typer.Option()],
+    options: ExportSettings,
+) -> Exported:
+    """Write a tuned model for Ollama, llama.cpp, vLLM or transformers, and check it against the run.
 
     Args:
-        run: A run of rolellm train, any folder of an adapter or a model, or a character's folder of rolellm make.
-        to: What it is for; merged is for transformers, vLLM, SGLang and LM Studio.
-        out: New folder.
-        role: Whom it plays: a character's folder, a card, or a role of RoleBench; defaults to the run's character.
-        llama_cpp: Copy of llama.cpp, for GGUF; defaults to $LLAMA_CPP.
-        quantize: Kind of quantized GGUF, such as q4_k_m.
-        apart: Write the base and the adapter to a GGUF file each.
-        license: License, as the Hub spells it, for the passport.
+        run: A training run, an adapter, a model, or a character's folder.
+        to: merged (transformers, SGLang, LM Studio), gguf (llama.cpp), ollama or vllm.
+        out: A new folder.
     """
+    from rolellm.core.threads import wait_briefly
     from rolellm.exporting.export import export
 
-    return export(run, to, out, role=role, llama_cpp=llama_cpp, quantize=quantize, apart=apart, license=license)
+    wait_briefly()
+    return export(run, to, out, **dump(options))
+
+
+@with_options
+def run_show(file: Annotated[Path, typer.Argument(metavar="FILE")]) -> Passport:
+    """Show the passport of an exported model: role, data, recipe, base, scores, tests.
+
+    Args:
+        file: The folder, or a file in it: role.json, safetensors or GGUF.
+    """
+    from rolellm.exporting.passport import show
+
+    return show(file)

@@ -71,9 +71,9 @@ def run_chat(
     if page.against == name:
         raise SettingsError("against names the same model again; name another one")
     if page.web:
-        # Gradio counts its users unless it is told not to.
-        os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-        require("gradio", extra="web")
+        from rolellm.cli.label import prepare_gradio
+
+        prepare_gradio()
 
     from rolellm.playing.player import RolePlayer
     from rolellm.playing.terminal import Terminal

@@ -1,4 +1,4 @@
-"""A tuned character leaves the house: merged weights, GGUF, Ollama's Modelfile, a vLLM command line, and its passport.
+"""A tuned model for other programs: merged weights, GGUF, a Modelfile for Ollama, a command for vLLM, and its passport.
 
-Start reading at `rolellm.exporting.export`.
+Start at `export.py`; `llama_cpp.py` runs llama.cpp's own tools, `modelfile.py` writes what Ollama reads.
 """

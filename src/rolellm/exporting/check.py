@@ -1,159 +1,171 @@
-"""The check that closes an export: greedy replies and the likeliest next tokens of what was written and of the run."""
+"""The check that closes an export: greedy replies and the order of next tokens, of what was written and of the run."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass
-from importlib.util import find_spec
-from pathlib import Path
-from typing import Final
+import json
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from importlib import resources
+from typing import Any, Final
 
-from rolellm.core.errors import require
+from rolellm.core.errors import ModelError
+from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language
-from rolellm.models.load import load_part
-from rolellm.models.local_model import LocalModel
+from rolellm.models.local_model import Decoding, LocalModel
 
-#: Questions that any character can be asked.
-_QUESTIONS: Final[dict[Language, tuple[str, ...]]] = {
-    "en": (
-        "Who are you?",
-        "Where do you live?",
-        "What do you want most of all?",
-        "Whom do you trust?",
-        "What did you do this morning?",
-        "What are you afraid of?",
-        "Tell me something that nobody else knows.",
-        "What would you say to a stranger at your door?",
-    ),
-    "zh": (
-        "你是谁？",
-        "你住在哪里？",
-        "你最想要的是什么？",
-        "你信任谁？",
-        "今天早上你做了什么？",
-        "你害怕什么？",
-        "告诉我一件别人都不知道的事。",
-        "门口来了个陌生人，你会说什么？",
-    ),
-}
-_REPLY: Final = 24
+PROMPTS: Final = 8
+REPLY_TOKENS: Final = 32
 _LIKELIEST: Final = 5
+_SECONDS: Final = 600
+Messages = list[dict[str, str]]
 
-#: Replies greedily to a prompt's tokens: the reply's tokens, and the likeliest first tokens, likeliest first.
-Answer = Callable[[Sequence[int]], tuple[list[int], list[int]]]
+
+@dataclass(frozen=True, slots=True)
+class GreedyReply:
+    """A greedy reply.
+
+    Attributes:
+        text: The reply.
+        likeliest: The five likeliest first tokens, likeliest first.
+        prompt_tokens: Tokens of the prompt.
+    """
+
+    text: str
+    likeliest: tuple[str, ...]
+    prompt_tokens: int
 
 
 @dataclass(frozen=True, slots=True)
 class ExportCheck:
-    """What was written, compared with the run.
+    """What was written against the run.
 
     Attributes:
-        by: What answered: ``transformers`` or ``llama.cpp``.
+        by: What ran it.
         prompts: Number of prompts.
-        replies: Number of greedy replies that are equal to the token.
-        first_tokens: Number of prompts whose likeliest next token is the same.
-        orders: Number of prompts whose five likeliest next tokens are the same, in the same order.
-        difference: The first difference, in words; empty where there is none.
+        equal_prompts: Number of those with as many tokens.
+        equal_replies: Number of equal greedy replies.
+        equal_orders: Number of prompts with the same five likeliest tokens in the same order.
+        likely: Number of prompts where the run's likeliest token is one of the five likeliest.
+        differences: The first token that differs, of each reply that does.
     """
 
     by: str
     prompts: int
-    replies: int
-    first_tokens: int
-    orders: int
-    difference: str = ""
+    equal_prompts: int
+    equal_replies: int
+    equal_orders: int
+    likely: int
+    differences: tuple[str, ...] = ()
 
     @property
     def has_passed(self) -> bool:
-        """True if at most one likeliest next token differs, as rounding to 16 bits may bring."""
-        return self.first_tokens >= self.prompts - 1
+        """True where it is the same model: prompts are cut alike, and each first token is among the likeliest."""
+        return self.equal_prompts == self.likely == self.prompts
 
-    def __str__(self) -> str:
-        text = (
-            f"Checked by {self.by}: {self.replies} of {self.prompts} greedy replies equal the run's, and the "
-            f"{_LIKELIEST} likeliest next tokens are in the same order for {self.orders}"
+    @property
+    def sentence(self) -> str:
+        """The check in words."""
+        sentence = (
+            f"Checked by {self.by}: {self.equal_replies} of {self.prompts} greedy replies equal the run's, and "
+            f"{self.equal_orders} orders of the five likeliest next tokens."
         )
-        return f"{text}; {self.difference}." if self.difference else f"{text}."
+        if not self.has_passed:
+            sentence += (
+                f" It is not the same model: {self.equal_prompts} prompts have as many tokens, and the likeliest token "
+                f"is among the five likeliest of {self.likely}."
+            )
+        return sentence
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return a JSON object."""
+        return asdict(self)
 
 
-def check_export(run: LocalModel, system: str, language: Language, written: Path, form: str) -> ExportCheck:
-    """Compare what was written with the run, on eight prompts with the role's system turn.
+def make_check_prompts(system: str, language: Language) -> list[Messages]:
+    """Make the prompts: general instructions to the role."""
+    file = resources.files("rolellm.making").joinpath("general", f"{language}.jsonl")
+    with resources.as_file(file) as path:
+        rows = [row for _, row in read_jsonl(path)]
+    prompts = []
+    for row in rows[:: len(rows) // PROMPTS][:PROMPTS]:
+        turns = [{"role": "system", "content": system}] if system else []
+        prompts.append([*turns, {"role": "user", "content": row["instruction"]}])
+    return prompts
+
+
+def ask_model(model: LocalModel, prompts: Sequence[Messages]) -> list[GreedyReply]:
+    """Ask a model of this machine."""
+    ids = [model.encode(messages) for messages in prompts]
+    completions = model.generate_batch(ids, Decoding(max_new_tokens=REPLY_TOKENS))
+    replies = []
+    for prompt, completion in zip(ids, completions, strict=True):
+        likeliest = [text for text, _ in model.rank_next_tokens(prompt, _LIKELIEST)]
+        replies.append(GreedyReply(completion.text, tuple(likeliest), len(prompt)))
+    return replies
+
+
+def ask_server(address: str, prompts: Sequence[Messages]) -> list[GreedyReply]:
+    """Ask llama.cpp's server.
+
+    Raises:
+        ModelError: When it gives no reply.
+    """
+    replies = []
+    for messages in prompts:
+        body = {"messages": messages, "max_tokens": REPLY_TOKENS, "temperature": 0, "logprobs": True}
+        # Ours have no penalty; one server has one by default.
+        body |= {"top_logprobs": _LIKELIEST, "repeat_penalty": 1.0}
+        replies.append(_read_reply(_post(f"{address}/chat/completions", body)))
+    return replies
+
+
+def _post(url: str, body: Mapping[str, Any]) -> Any:
+    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as response:
+            return json.load(response)
+    except (OSError, ValueError) as error:
+        raise ModelError(f"llama.cpp's server gave no reply to a prompt of the check: {error}") from error
+
+
+def _read_reply(raw: Any) -> GreedyReply:
+    choice = raw["choices"][0]
+    ranking = choice["logprobs"]["content"][0]["top_logprobs"]
+    likeliest = tuple(item["token"] for item in ranking[:_LIKELIEST])
+    return GreedyReply(choice["message"]["content"].strip(), likeliest, raw["usage"]["prompt_tokens"])
+
+
+def compare(by: str, run: Sequence[GreedyReply], written: Sequence[GreedyReply], model: LocalModel) -> ExportCheck:
+    """Compare replies with those of the run.
 
     Args:
-        run: The model that was exported.
-        system: The role's system turn; empty for none.
-        language: The language of the questions.
-        written: A folder of merged weights, or a GGUF file.
-        form: ``merged`` or ``gguf``.
+        by: What made them.
+        run: The run's.
+        written: Those of what was written.
+        model: The run's model, whose tokens the differences are named by.
     """
-    prompts = []
-    for question in _QUESTIONS[language]:
-        messages = [{"role": "user", "content": question}]
-        if system:
-            messages.insert(0, {"role": "system", "content": system})
-        prompts.append(run.encode(messages))
-    expected = [run.decode_greedily(prompt, _REPLY, _LIKELIEST) for prompt in prompts]
-    context = max(map(len, prompts)) + _REPLY
-    with _open_written(written, form, run, context) as (by, answer):
-        answers = [answer(prompt) for prompt in prompts]
-    replies = first_tokens = orders = 0
-    difference = ""
-    for number, (wanted, given) in enumerate(zip(expected, answers, strict=True), start=1):
-        replies += wanted[0] == given[0]
-        first_tokens += wanted[1][0] == given[1][0]
-        orders += wanted[1] == given[1]
-        if not difference and wanted[0] != given[0]:
-            difference = _describe_difference(run, number, wanted[0], given[0])
-    return ExportCheck(by, len(prompts), replies, first_tokens, orders, difference)
+    differences = []
+    for before, after in zip(run, written, strict=True):
+        if before.text != after.text:
+            differences.append(_describe_difference(before.text, after.text, model))
+    pairs = list(zip(run, written, strict=True))
+    return ExportCheck(
+        by,
+        len(pairs),
+        equal_prompts=sum(before.prompt_tokens == after.prompt_tokens for before, after in pairs),
+        equal_replies=len(pairs) - len(differences),
+        equal_orders=sum(before.likeliest == after.likeliest for before, after in pairs),
+        likely=sum(before.likeliest[0] in after.likeliest for before, after in pairs),
+        differences=tuple(differences),
+    )
 
 
-def _describe_difference(run: LocalModel, number: int, wanted: Sequence[int], given: Sequence[int]) -> str:
-    pairs = zip([*wanted, None], [*given, None], strict=False)
-    place, (own, other) = next((place, pair) for place, pair in enumerate(pairs, start=1) if pair[0] != pair[1])
-    texts = [repr(run.tokenizer.decode([token])) if token is not None else "the end" for token in (own, other)]
-    return f"reply {number} first differs at token {place}, {texts[1]} in place of {texts[0]}"
-
-
-@contextmanager
-def _open_written(written: Path, form: str, run: LocalModel, context: int) -> Iterator[tuple[str, Answer]]:
-    if form == "gguf" and find_spec("llama_cpp") is not None:
-        yield from _open_llama_cpp(written, run.stops, context)
-        return
-    if form == "gguf":
-        require("gguf", extra="export")
-        from transformers import AutoModelForCausalLM
-
-        weights = load_part("GGUF", AutoModelForCausalLM, written.parent, gguf_file=written.name, dtype="float32")
-        model = run.with_weights(weights)
-    else:
-        model = LocalModel(str(written))
-    yield "transformers", lambda prompt: model.decode_greedily(prompt, _REPLY, _LIKELIEST)
-
-
-def _open_llama_cpp(written: Path, stops: Sequence[int], context: int) -> Iterator[tuple[str, Answer]]:
-    import llama_cpp
-    import numpy as np
-
-    llama = llama_cpp.Llama(str(written), n_ctx=context, verbose=False)
-
-    def list_likeliest() -> list[int]:
-        logits = llama_cpp.llama_get_logits_ith(llama.ctx, -1)
-        scores = np.ctypeslib.as_array(logits, shape=(llama.n_vocab(),))
-        likeliest: list[int] = np.argsort(-scores, kind="stable")[:_LIKELIEST].tolist()
-        return likeliest
-
-    def answer(prompt: Sequence[int]) -> tuple[list[int], list[int]]:
-        llama.reset()
-        llama.eval(prompt)
-        first = list_likeliest()
-        reply = [first[0]]
-        while len(reply) < _REPLY and reply[-1] not in stops:
-            llama.eval(reply[-1:])
-            reply.append(list_likeliest()[0])
-        return reply, first
-
-    try:
-        yield "llama.cpp", answer
-    finally:
-        llama.close()
+def _describe_difference(before: str, after: str, model: LocalModel) -> str:
+    """Name the first token at which two replies part."""
+    ids = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in (before, after)]
+    number = next(
+        (place for place, (own, new) in enumerate(zip(*ids, strict=False)) if own != new), len(min(ids, key=len))
+    )
+    words = [model.tokenizer.decode(tokens[number : number + 1]) for tokens in ids]
+    return f"token {number + 1}: {words[0]!r}, now {words[1]!r}"

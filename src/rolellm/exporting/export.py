@@ -1,302 +1,353 @@
-"""`rolellm.export`: a tuned character becomes files that other programs run."""
+"""`rolellm.export`: a tuned model in the form that another program takes, checked against the run that it is from."""
 
 from __future__ import annotations
 
+import re
 import shlex
 import shutil
-import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any, Final, Literal, get_args
+from tempfile import TemporaryDirectory
+from typing import Any, Final, Literal
 
 from rolellm.characters.folder import PROFILE
 from rolellm.characters.roles import Part, find_part
-from rolellm.core.errors import ModelError, SettingsError, StoppedShortError, require
-from rolellm.core.files import is_disk_full, write_json
+from rolellm.core.errors import ModelError, SettingsError, require
+from rolellm.core.files import fill_folder, is_disk_full, open_atomic, write_json
 from rolellm.core.result import Result
-from rolellm.core.settings import suggest_keywords
-from rolellm.core.text import make_safe_name
-from rolellm.exporting.check import ExportCheck, check_export
-from rolellm.exporting.gguf import LlamaCpp, open_llama_cpp
-from rolellm.exporting.modelfile import read_turn_form, write_modelfile
-from rolellm.exporting.passport import PASSPORT, Passport, make_passport, stamp_safetensors
-from rolellm.llm.model import Sampling
+from rolellm.core.settings import Advanced, read, settings, suggest_keywords
+from rolellm.core.text import join_names
+from rolellm.exporting.check import REPLY_TOKENS, ExportCheck, ask_model, ask_server, compare, make_check_prompts
+from rolellm.exporting.llama_cpp import INSTALL, SERVER, LlamaCpp
+from rolellm.exporting.modelfile import write_modelfile, write_template
+from rolellm.exporting.passport import FILE, describe_gguf, make_passport, stamp_safetensors
 from rolellm.llm.vllm import find_lora_rank
-from rolellm.models.find import locate_model
-from rolellm.models.load import fetch, load_whole, merge_adapter
+from rolellm.models.find import locate_model, read_adapter_config
+from rolellm.models.load import fetch, load_part, merge_adapter
 from rolellm.models.local_model import LocalModel
-from rolellm.models.prompts.render import load_system_template
-from rolellm.training.run_folder import ADAPTER, FULL
+from rolellm.models.prompts.render import load_chat_template, load_system_template
+from rolellm.models.training_record import MANIFEST, read_manifest
+from rolellm.playing.settings import PlaySettings
+from rolellm.training.publish import check_base, link_files, read_finished_run
+from rolellm.training.run_folder import ADAPTER, FULL, name_base
 
-Form = Literal["merged", "gguf", "ollama", "vllm"]
+Json = Mapping[str, Any]
+Format = Literal["merged", "gguf", "ollama", "vllm"]
 _MODELFILE: Final = "Modelfile"
-_TEMPLATE: Final = "chat_template.jinja"
-#: Tokens of prompt and reply that Ollama gives memory to, at most; its own default is 4,096.
+#: Most tokens of a talk that Ollama keeps memory for (our choice); it has 4,096 by default.
 _CONTEXT: Final = 8192
+# The tag by which TRL finds the replies in a template; other programs' engines do not know it.
+_GENERATION: Final = re.compile(r"{%(-?)\s*(end)?generation\s*(-?)%}")
+# What vLLM takes in an adapter is a low-rank change of linear layers.
+_NOT_SERVED: Final = ("use_dora", "modules_to_save", "trainable_token_indices", "target_parameters")
+
+
+@settings
+class ExportSettings:
+    """What goes out.
+
+    Attributes:
+        role: Who the model plays: a character's folder, a card or a role; by default the run's, where it has one.
+        quantize: Type of the weights in GGUF, such as f16, q8_0 or q4_k_m; by default the base's precision.
+        llama_cpp: Folder of llama.cpp, or npm's node-llama-cpp; by default $LLAMA_CPP, then the PATH.
+        license: License, as the Hub spells it, for the passport.
+        apart: Write the base and the adapter as two GGUF files.
+        scores: Output of rolellm score --json, for the passport; may be repeated.
+    """
+
+    role: Path | None = None
+    quantize: str = "auto"
+    llama_cpp: Path | None = None
+    license: Advanced[str | None] = None
+    apart: Advanced[bool] = False
+    scores: Advanced[tuple[Path, ...]] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Exported(Result):
-    """What was exported.
+    """A model that went out.
 
     Attributes:
-        folder: Where it is.
-        form: What it is for.
-        files: Its files.
-        passport: What is known of the character; also ``role.json``.
-        check: What was written, compared with the run; ``None`` where the adapter was copied as it is.
-        lines: The command lines that start it.
+        out: The folder.
+        to: For what.
+        files: What was written.
+        check: What was written against the run.
+        hints: What the user should know.
+        continues_with: The lines to type.
     """
 
-    folder: Path
-    form: Form
+    out: Path
+    to: Format
     files: tuple[str, ...]
-    passport: Passport
-    check: ExportCheck | None
-    lines: tuple[str, ...] = field(default=())
+    check: ExportCheck
+    hints: tuple[str, ...] = ()
+    continues_with: Sequence[str] = ()
+
+    def remarks(self) -> list[str]:
+        """Return what was written, and whether it is the same model."""
+        return [f"Wrote {join_names(self.files, 8)} to {self.out}.", self.check.sentence, *self.check.differences]
+
+    def notes(self) -> list[str]:
+        """Return what the user should know."""
+        return [f"note: {hint}" for hint in self.hints]
 
     @property
     def has_passed(self) -> bool:
-        """True if what was written answers as the run does."""
-        return self.check is None or self.check.has_passed
+        """True if it is the same model."""
+        return self.check.has_passed
 
-    def remarks(self) -> list[str]:
-        """Say what was written, and what the check found."""
-        remarks = [f"In {self.folder}: {', '.join(self.files)}"]
-        if self.check is not None:
-            remarks.append(str(self.check))
-        return remarks
 
-    @property
-    def continues_with(self) -> tuple[str, ...]:
-        """The command lines that start it."""
-        return self.lines
+@suggest_keywords(ExportSettings)
+def export(run: Any, to: Format, out: str | Path, **options: Any) -> Exported:
+    """Write a tuned model in the form that another program takes, and check it against the run.
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the fields, and the check in words."""
-        values = super(Exported, self).to_dict()
-        return {**values, "checked": str(self.check or "")}
+    Args:
+        run: A run of `rolellm.train`, an adapter, a model, or a character's folder with an adapter.
+        to: ``merged`` for transformers, vLLM, SGLang and LM Studio; ``gguf`` for llama.cpp; ``ollama``, with a
+            Modelfile; or ``vllm``, with its command line.
+        out: A folder that does not exist.
+        options: Fields of `ExportSettings`.
+
+    Raises:
+        SettingsError: For an `out` that exists, and a role or a tool that is missing.
+        ModelError: When the model cannot be loaded or converted, the adapter is for another base, or the disk is full;
+            nothing is left at `out` then.
+    """
+    require("torch", "transformers", "peft", extra="train")
+    chosen = read(ExportSettings, options)
+    target = Path(out)
+    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+        raise SettingsError(f"{target} exists already; name a new folder with --out")
+    if to in ("merged", "vllm") and (chosen.quantize != "auto" or chosen.apart):
+        raise SettingsError(f"{to} has no GGUF; leave --quantize and --set apart out, or export --to gguf")
+    source = _ExportSource.find(run, chosen.role)
+    if chosen.apart and source.model.source.adapter is None:
+        raise SettingsError(f"{run} is a whole model, so there is no adapter to write apart; leave --set apart out")
+    passport = make_passport(source.manifest, source.part, source.folder, chosen.scores, chosen.license)
+    hints = []
+    if source.part is None:
+        hints.append("no role is named (--role), so there is no system prompt")
+    with _explain_full_disk(target), TemporaryDirectory() as scratch:
+        tools = LlamaCpp(chosen.llama_cpp, Path(scratch))
+        if to == "gguf":
+            tools.check_quantization(chosen.quantize)
+        with fill_folder(target) as folder:
+            files: list[Path] = []
+            lines: list[list[str]] = []
+            if to == "gguf" or (to == "ollama" and tools.converter is not None):
+                files = _write_gguf(source, tools, chosen, folder, passport)
+            elif to == "vllm":
+                lines = [_write_vllm(source, folder, target)]
+            else:
+                source.write_merged(folder)
+            if to == "ollama":
+                hints += filter(None, [_write_modelfile(source, files, folder)])
+                create = ["ollama", "create", source.name, "-f", str(target / _MODELFILE)]
+                lines = [create, ["ollama", "run", source.name]]
+                if not files:
+                    hints.append(f"without llama.cpp, Ollama converts the weights itself; for GGUF, get it: {INSTALL}")
+            check = _check_files(source, tools, files, folder, hints)
+            passport["check"] = check.to_dict()
+            write_json(folder / FILE, passport)
+            for file in folder.glob("*.safetensors"):
+                stamp_safetensors(file, passport)
+            names = sorted(path.name for path in folder.iterdir())
+    return Exported(target, to, tuple(names), check, tuple(hints), tuple(map(shlex.join, lines)))
+
+
+@contextmanager
+def _explain_full_disk(target: Path) -> Iterator[None]:
+    try:
+        yield
+    except Exception as error:
+        if not is_disk_full(error):
+            raise
+        raise ModelError(
+            f"the disk is full, so {target} was not written; free some space and rerun the same command"
+        ) from error
 
 
 @dataclass(frozen=True, slots=True)
-class _Export:
-    """What is exported: a model, and the role that it plays."""
+class _ExportSource:
+    """A model that goes out.
+
+    Attributes:
+        folder: Its folder; may be the id of a model on the Hub.
+        model: The model, without its weights.
+        manifest: Its run's; ``None`` for a model of others.
+        part: Whom it plays.
+        system: The role's system turn; empty for none.
+    """
 
     folder: Path
     model: LocalModel
-    name: str
+    manifest: dict[str, Any] | None
     part: Part | None
-    passport: Passport
+    system: str
+
+    @classmethod
+    def find(cls, run: Any, role: Path | None) -> _ExportSource:
+        """Find a model and its role; no weights are loaded."""
+        folder = Path(locate_model(str(getattr(run, "model_dir", run))))
+        home = folder if (folder / PROFILE).is_file() else folder.parent
+        if home == folder:
+            folder /= "adapter"
+            if not folder.is_dir():
+                raise SettingsError(f"{run} has no adapter yet; tune one: rolellm make {run} --base MODEL")
+        manifest = None
+        if (folder / MANIFEST).is_file() and read_manifest(folder / MANIFEST) is not None:
+            manifest = read_finished_run(folder)
+        model = LocalModel(str(folder))
+        if manifest is not None and model.source.adapter is not None and Path(model.source.base).is_dir():
+            check_base(Path(model.source.base), manifest)
+        if not model.tokenizer.chat_template:
+            model.tokenizer.chat_template = load_chat_template()
+        part = None
+        if role is not None:
+            part = find_part(role)
+        elif (home / PROFILE).is_file():
+            part = find_part(home)
+        elif manifest is not None and len(manifest["trained_on"]["roles"]) == 1:
+            # Where the role is of a release that is not here, only the user can name it.
+            with suppress(SettingsError):
+                part = find_part(manifest["trained_on"]["roles"][0])
+        system = ""
+        if part is not None:
+            own = None if manifest is None else manifest["recipe"]["prompt"].get("system_template")
+            system = part.system_turn(load_system_template(part.sheet.language, own))
+        return cls(folder, model, manifest, part, system)
 
     @property
-    def adapter(self) -> Path | None:
-        """The folder of the adapter; ``None`` for a full model."""
-        adapter = self.model.source.adapter
-        return None if adapter is None else Path(adapter)
+    def name(self) -> str:
+        """The model's name elsewhere: in lower case, as Ollama wants it."""
+        name = self.folder.name if self.part is None else self.part.sheet.role
+        return re.sub(r"[^a-z0-9]+", "-", name.lower()).strip("-") or "character"
 
     @property
-    def system(self) -> str:
-        """The role's system turn; empty where no role is known."""
-        if self.part is None:
-            return ""
-        return self.part.system_turn(load_system_template(self.part.sheet.language))
-
-    def find_base(self) -> Path:
-        """Find the folder of the base, fetched from the Hub where it is there."""
+    def base(self) -> Path:
+        """The folder of its base, or of the model where that is a whole one."""
         source = self.model.source
         if Path(source.base).is_dir():
             return Path(source.base)
         return fetch(source.base, source.revision, weights=True)
 
+    def write_base(self, folder: Path) -> None:
+        """Write the base alone, with the model's tokenizer and chat template."""
+        folder.mkdir(exist_ok=True)
+        link_files(self.base, ("model*.safetensors", "pytorch_model*.bin"), folder)
+        # Copies, since people edit these.
+        for file in self.base.glob("*.json"):
+            if file.name in FULL or file.name.endswith(".index.json"):
+                shutil.copyfile(file, folder / file.name)
+        self.model.tokenizer.save_pretrained(folder)
 
-@suggest_keywords()
-def export(
-    run: Any,
-    to: str,
-    out: str | Path,
-    *,
-    role: Any = None,
-    llama_cpp: str | Path | None = None,
-    quantize: str | None = None,
-    apart: bool = False,
-    license: str = "",
-) -> Exported:
-    """Export a tuned character for other programs.
-
-    Args:
-        run: A run of `rolellm.train`, any folder of an adapter or a full model, or a character's folder as
-            `rolellm.make` leaves it.
-        to: ``merged`` for transformers, vLLM, SGLang and LM Studio; ``gguf`` for llama.cpp; ``ollama``; or ``vllm``,
-            which puts the adapter on its base.
-        out: A new folder. Nothing is left under this name unless all is written.
-        role: Whom it plays, as `rolellm.RolePlayer` takes it; by default the character in whose folder the run is.
-        llama_cpp: For GGUF: a copy of llama.cpp; by default ``$LLAMA_CPP``, or where its converter is on the PATH.
-        quantize: For GGUF: the kind, such as ``q4_k_m``.
-        apart: For GGUF: the base and the adapter in a file each.
-        license: As the Hub spells it, for the passport.
-
-    Raises:
-        SettingsError: For an unknown form, a folder that is there, a role that is needed and unknown, and no llama.cpp.
-        ModelError: When there is no model, an adapter does not fit its base, or a converter refuses it.
-        StoppedShortError: With a full disk; nothing is left.
-    """
-    require("torch", "transformers", "peft", extra="train")
-    forms: tuple[Form, ...] = get_args(Form)
-    if to not in forms:
-        raise SettingsError(f"no form {to!r}; export to one of {', '.join(forms)}")
-    form: Form = to
-    target = Path(out)
-    if target.exists():
-        raise SettingsError(f"{target} exists already; choose another folder (--out)")
-    if quantize and form not in ("gguf", "ollama"):
-        raise SettingsError(f"only GGUF files are quantized, and {form} has none; leave --quantize out")
-    source = _find_source(run, role, license)
-    if form == "ollama" and source.part is None:
-        raise SettingsError("a Modelfile needs the role's prompt, and no role is known; name it with --role")
-    with _stage(target) as staged:
-        if form == "merged":
-            check = _write_merged(source, staged)
-        elif form == "vllm":
-            check = None
-            _write_for_vllm(source, staged)
-        else:
-            with open_llama_cpp(llama_cpp) as converter:
-                check = _write_gguf(source, staged, converter, quantize, apart=apart)
-        if form == "ollama":
-            _write_modelfile(source, staged)
-        write_json(staged / PASSPORT, source.passport.to_dict())
-        files = tuple(sorted(file.name for file in staged.iterdir()))
-    return Exported(target, form, files, source.passport, check, tuple(_list_lines(source, target, form, files)))
-
-
-def _find_source(run: Any, role: Any, license: str) -> _Export:
-    folder = Path(locate_model(str(getattr(run, "out", run))))
-    character: Path | None = None
-    for candidate in (folder, folder.parent):
-        if (candidate / PROFILE).is_file():
-            character = candidate
-            break
-    if character == folder:
-        folder /= "adapter"
-        if not folder.is_dir():
-            raise ModelError(f"{character} has no adapter; tune one: rolellm make {character} --base BASE")
-    role = character if role is None else role
-    part = None if role is None else find_part(role)
-    name, language = "", ""
-    if part is not None:
-        name, language = part.sheet.role, part.sheet.language
-    passport = make_passport(folder, character, name, language, license)
-    label = make_safe_name(name or folder.name).lower()
-    return _Export(folder, LocalModel(str(folder)), label, part, passport)
-
-
-@contextmanager
-def _stage(target: Path) -> Iterator[Path]:
-    """A folder next to the target, which gets its name when all is written, and is gone otherwise."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    staged = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
-    try:
-        yield staged
-        staged.chmod(0o755)
-        staged.rename(target)
-    except BaseException as error:
-        shutil.rmtree(staged, ignore_errors=True)
-        if isinstance(error, OSError) and is_disk_full(error):
-            text = f"the disk of {target.parent} is full; nothing was left there. Free some space and rerun"
-            raise StoppedShortError(text, resume="the same command") from error
-        raise
-
-
-def _merge(source: _Export, folder: Path) -> None:
-    """Write the full model: an adapter merged into its base, or the model as it is, with its tokenizer."""
-    if source.adapter is not None:
-        merge_adapter(source.find_base(), source.adapter, folder, source.model.end)
-    else:
-        load_whole(source.find_base(), dtype="auto").save_pretrained(folder)
-    source.model.tokenizer.save_pretrained(folder)
-
-
-def _write_merged(source: _Export, staged: Path) -> ExportCheck:
-    _merge(source, staged)
-    for file in staged.glob("*.safetensors"):
-        stamp_safetensors(file, source.passport)
-    return _check(source, staged, "merged")
-
-
-def _check(source: _Export, written: Path, form: str) -> ExportCheck:
-    language = "en" if source.part is None else source.part.sheet.language
-    return check_export(source.model, source.system, language, written, form)
+    def write_merged(self, folder: Path) -> None:
+        """Write the model as a whole one, in the base's precision."""
+        adapter = self.model.source.adapter
+        if adapter is None:
+            self.write_base(folder)
+            return
+        merge_adapter(self.base, Path(adapter), folder, self.model.end)
+        self.model.tokenizer.save_pretrained(folder)
 
 
 def _write_gguf(
-    source: _Export, staged: Path, converter: LlamaCpp, quantize: str | None, *, apart: bool
-) -> ExportCheck | None:
-    """Write one file of the merged model, or the base and the adapter."""
-    file = staged / f"{source.name}.gguf"
-    with tempfile.TemporaryDirectory(dir=staged.parent, prefix=".merged-") as scratch:
-        folder = Path(scratch)
-        if apart:
-            if source.adapter is None:
-                raise SettingsError("all weights are tuned, so there is no adapter apart; leave apart out")
-            load_whole(source.find_base(), dtype="auto").save_pretrained(folder)
-            source.model.tokenizer.save_pretrained(folder)
-            file = staged / "base.gguf"
-            converter.convert_adapter(source.adapter, folder, staged / f"{source.name}.gguf")
-        else:
-            _merge(source, folder)
-        dtype = str(LocalModel(str(folder)).config.dtype).removeprefix("torch.")
-        converter.convert(folder, file, dtype, source.passport)
-    check = None if apart else _check(source, file, "gguf")
-    if quantize:
-        converter.quantize(file, quantize)
-    return check
-
-
-def _write_modelfile(source: _Export, staged: Path) -> None:
-    files = sorted(file.name for file in staged.glob("*.gguf"))
-    bases = [name for name in files if name.startswith("base")]
-    adapter = next((name for name in files if bases and name not in bases), "")
+    source: _ExportSource, tools: LlamaCpp, chosen: ExportSettings, folder: Path, passport: Json
+) -> list[Path]:
+    """Write GGUF: one file of the whole, or the base's and the adapter's."""
+    tools.check_quantization(chosen.quantize)
+    template = source.model.tokenizer.chat_template
     tokenizer = source.model.tokenizer
-    text = write_modelfile(
-        bases[0] if bases else files[0],
-        read_turn_form(tokenizer),
-        system=source.system,
-        stops=[str(tokenizer.convert_ids_to_tokens(stop)) for stop in source.model.stops],
-        temperature=Sampling().temperature,
-        context=min(source.model.context or _CONTEXT, _CONTEXT),
-        adapter=adapter,
-    )
-    (staged / _MODELFILE).write_text(text, encoding="utf-8")
+    tokenizer.chat_template = _GENERATION.sub(_replace_tag, template)
+    metadata = describe_gguf(passport, source.name)
+    with TemporaryDirectory(dir=folder) as name:
+        scratch = Path(name)
+        write_json(scratch / "metadata.json", metadata)
+        whole = scratch / "model"
+        files = [folder / f"{source.name}.gguf"]
+        adapter = source.model.source.adapter
+        if chosen.apart and adapter is not None:
+            files = [folder / "base.gguf", folder / f"{source.name}-adapter.gguf"]
+            source.write_base(whole)
+            tools.convert_adapter(Path(adapter), whole, files[1], metadata)
+        else:
+            source.write_merged(whole)
+        tools.convert(whole, files[0], chosen.quantize, scratch / "metadata.json")
+    tokenizer.chat_template = template
+    return files
 
 
-def _write_for_vllm(source: _Export, staged: Path) -> None:
-    """Copy the adapter, or the model, with the chat template as training settled it."""
-    patterns = FULL if source.adapter is None else ADAPTER
-    for pattern in patterns:
-        for file in (source.adapter or source.folder).glob(pattern):
-            shutil.copyfile(file, staged / file.name)
-    source.model.tokenizer.save_pretrained(staged)
-    (staged / _TEMPLATE).write_text(str(source.model.tokenizer.chat_template), encoding="utf-8")
+def _replace_tag(match: re.Match[str]) -> str:
+    before, end, after = match.groups()
+    return f"{{%{before} {'endif' if end else 'if true'} {after}%}}"
 
 
-def _list_lines(source: _Export, target: Path, form: Form, files: tuple[str, ...]) -> Iterator[str]:
-    """List the command lines that start what was written."""
-    if form == "ollama":
-        yield shlex.join(["ollama", "create", source.name, "-f", str(target / _MODELFILE)])
-        yield shlex.join(["ollama", "run", source.name])
-    elif form == "gguf":
-        model = next(name for name in files if name.endswith(".gguf"))
-        words = ["llama-server", "-m", str(target / model)]
-        if "base.gguf" in files:
-            words = ["llama-server", "-m", str(target / "base.gguf"), "--lora", str(target / f"{source.name}.gguf")]
-        yield shlex.join([*words, "--jinja"])
-    elif form == "vllm":
-        template = ["--chat-template", str(target / _TEMPLATE), "--generation-config", "vllm"]
-        if source.adapter is None:
-            yield shlex.join(["vllm", "serve", str(target), *template])
-            return
-        rank = str(find_lora_rank([str(source.adapter)]))
-        lora = ["--enable-lora", "--max-lora-rank", rank, "--lora-modules", f"{source.name}={target}"]
-        yield shlex.join(["vllm", "serve", source.model.source.base, *lora, *template])
+def _write_modelfile(source: _ExportSource, files: Sequence[Path], folder: Path) -> str:
+    """Write the Modelfile for files of GGUF, or for the folder itself; return what is wrong with it."""
+    model = source.model
+    sources = dict(zip(("FROM", "ADAPTER"), (f"./{file.name}" for file in files), strict=False)) or {"FROM": "."}
+    parameters: list[tuple[str, object]] = [("stop", model.tokenizer.decode([stop])) for stop in model.stops]
+    parameters.append(("temperature", PlaySettings().temperature))
+    parameters.append(("num_ctx", min(model.context or _CONTEXT, _CONTEXT)))
+    problem = template = ""
+    try:
+        template = write_template(model.tokenizer)
+    except ModelError as error:
+        problem = f"{error}, so the Modelfile has no TEMPLATE; Ollama takes the one that is in the file"
+    with open_atomic(folder / _MODELFILE) as stream:
+        stream.write(write_modelfile(sources, template, source.system, parameters))
+    return problem
+
+
+def _write_vllm(source: _ExportSource, folder: Path, out: Path) -> list[str]:
+    """Write what vLLM serves, an adapter on its base where it takes that; return the words that start it."""
+    model = source.model
+    adapter = model.source.adapter
+    config = read_adapter_config(adapter) if adapter else None
+    is_served = config is not None and config.get("bias", "none") == "none" and not any(map(config.get, _NOT_SERVED))
+    if adapter is None or not is_served:
+        source.write_merged(folder)
+        return ["vllm", "serve", str(out), "--served-model-name", source.name]
+    from transformers import GenerationConfig
+
+    link_files(source.folder, ADAPTER, folder)
+    base = model.source.base
+    name_base(folder, base, model.source.revision)
+    model.tokenizer.save_pretrained(folder)
+    GenerationConfig(eos_token_id=model.stops).save_pretrained(folder)
+    words = ["vllm", "serve", base, "--enable-lora", "--max-lora-rank", str(find_lora_rank([adapter]))]
+    words += ["--lora-modules", f"{source.name}={out}", "--tokenizer", str(out), "--generation-config", str(out)]
+    words += ["--chat-template", str(out / "chat_template.jinja")]
+    if model.source.revision is not None:
+        words += ["--revision", model.source.revision]
+    return words
+
+
+def _check_files(
+    source: _ExportSource, tools: LlamaCpp, files: Sequence[Path], folder: Path, hints: list[str]
+) -> ExportCheck:
+    """Compare what was written with the run."""
+    language = "en" if source.part is None else source.part.sheet.language
+    prompts = make_check_prompts(source.system, language)
+    before = ask_model(LocalModel(str(source.folder)), prompts)
+    if files and tools.find_server() is not None:
+        context = max(reply.prompt_tokens for reply in before) + REPLY_TOKENS + 1
+        with tools.serve(files, context) as address:
+            return compare("llama.cpp's server", before, ask_server(address, prompts), source.model)
+    if not files:
+        after = ask_model(LocalModel(str(folder)), prompts)
+        return compare("transformers", before, after, source.model)
+    if len(files) == 1 and find_spec("gguf") is not None:
+        from transformers import AutoModelForCausalLM
+
+        weights = load_part("GGUF", AutoModelForCausalLM, folder, gguf_file=files[0].name, dtype="float32")
+        after = ask_model(source.model.with_weights(weights), prompts)
+        return compare("transformers", before, after, source.model)
+    hints.append(f"the GGUF was not run: llama.cpp's server is not here ({SERVER})")
+    with TemporaryDirectory(dir=folder) as name:
+        source.write_merged(Path(name))
+        after = ask_model(LocalModel(name), prompts)
+        return compare("transformers, before the conversion to GGUF", before, after, source.model)

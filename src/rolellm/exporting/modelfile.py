@@ -1,147 +1,121 @@
-"""Ollama's Modelfile: the chat template in the syntax of Go, the role's prompt, and where a reply ends.
+"""Ollama's Modelfile, with the model's chat template in the syntax of Go.
 
-A chat template is read by what it writes between turns (`read_turn_form`), for talks of a system turn or none, then
-user and assistant in turn. So it serves any family; a template that writes something else in longer talks is refused.
+What a chat template writes between turns is read off conversations that it renders, so that any family has its template
+in Go's syntax whose turns stay as they are and follow each other.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Final
 
 from rolellm.core.errors import ModelError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-_TEXTS: Final = {"system": "Xsystemtext{}X", "user": "Xusertext{}X", "assistant": "Xassistanttext{}X"}
+#: What is between the turns of two roles; the first role is empty where a talk begins, the second where a reply does.
+Joints = dict[tuple[str, str], str]
+_ROLES: Final = ("system", "user", "assistant")
+_SHAPES: Final = (
+    ("system", "user", "assistant", "user", "assistant", "user"),
+    ("user", "assistant", "user"),
+    ("system", "user"),
+)
+#: What some templates refuse.
+_RARE: Final = (("system", "assistant", "user"), ("assistant", "user"))
+_QUOTES: Final = '"""'
 
 
-@dataclass(frozen=True, slots=True)
-class TurnForm:
-    """What a chat template writes between turns.
-
-    Attributes:
-        between: Text in front of a turn, by the role before it (empty at the beginning) and its own.
-        ending: Text after the last user's turn, which asks for a reply.
-    """
-
-    between: Mapping[tuple[str, str], str]
-    ending: str
-
-    def render(self, messages: Sequence[Mapping[str, str]]) -> str:
-        """Render a talk that ends with a user's turn."""
-        parts = []
-        before = ""
-        for message in messages:
-            parts += [self.between[before, message["role"]], message["content"]]
-            before = message["role"]
-        return "".join(parts) + self.ending
-
-    def to_go(self) -> str:
-        """Return the template in the syntax of Go's ``text/template``, as Ollama fills it."""
-        roles: dict[str, list[tuple[str, str]]] = {}
-        for (before, role), text in self.between.items():
-            roles.setdefault(role, []).append((before, text))
-        branches = []
-        for role, cases in roles.items():
-            texts = "".join(_write_case(before, text, number) for number, (before, text) in enumerate(cases))
-            branches.append(f'eq .Role "{role}" }}}}{texts}{{{{ end }}}}{{{{ .Content }}}}')
-        body = "{{ else if ".join(branches)
-        loop = '{{ $before := "" }}{{ range .Messages }}{{ if ' + body + "{{ end }}{{ $before = .Role }}{{ end }}"
-        return loop + _quote(self.ending)
-
-
-def _write_case(before: str, text: str, number: int) -> str:
-    condition = f'eq $before "{before}"'
-    return f"{{{{ {'else if' if number else 'if'} {condition} }}}}{_quote(text)}"
-
-
-def _quote(text: str) -> str:
-    """Write a text as a string of Go, which no marker for trimming can touch."""
-    return f"{{{{ {json.dumps(text)} }}}}" if text else ""
-
-
-def read_turn_form(tokenizer: PreTrainedTokenizerBase) -> TurnForm:
-    """Read what a tokenizer's chat template writes between turns.
-
-    The token that begins a text is left out where llama.cpp adds it itself.
+def write_template(tokenizer: PreTrainedTokenizerBase) -> str:
+    """Write a tokenizer's chat template in the syntax of Go, as Ollama fills it.
 
     Raises:
-        ModelError: When the template changes what is in a turn, or writes something else in longer talks.
+        ModelError: When it cannot be said by what is between turns.
     """
-    between: dict[tuple[str, str], str] = {}
-    endings = set()
-    for talk in (
-        ("system", "user"),
-        ("user",),
-        ("system", *("user", "assistant") * 3, "user"),
-        ("user", "assistant") * 2,
-    ):
-        roles = talk if talk[-1] == "user" else (*talk, "user")
-        messages = [{"role": role, "content": _TEXTS[role].format(number)} for number, role in enumerate(roles)]
-        rest = str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
-        before = ""
-        for message in messages:
-            text, found, rest = rest.partition(message["content"])
-            role = message["role"]
-            if not found or between.setdefault((before, role), text) != text:
-                raise ModelError(
-                    f"the chat template cannot be written for Ollama: what it writes in front of a turn of the {role} "
-                    "is not the same in every talk; export --to gguf, and let Ollama use the template in the file"
-                )
-            before = role
-        endings.add(rest)
-    if len(endings) > 1:
-        raise ModelError("the chat template cannot be written for Ollama: its end differs from talk to talk")
-    form = TurnForm(between, endings.pop())
-    return _drop_beginning(form, tokenizer)
-
-
-def _drop_beginning(form: TurnForm, tokenizer: PreTrainedTokenizerBase) -> TurnForm:
-    """Leave out the token that begins a text, where the tokenizer adds it and llama.cpp does so, too."""
-    begin = tokenizer.bos_token
-    adds = begin is not None and tokenizer("x")["input_ids"][0] == tokenizer.bos_token_id
-    if not adds:
-        return form
-    between = {}
-    for (before, role), text in form.between.items():
-        between[before, role] = text.removeprefix(str(begin)) if not before else text
-    return TurnForm(between, form.ending)
+    joints = _read_joints(tokenizer)
+    parts = ['{{- $last := "" }}{{- range .Messages }}']
+    for role in _ROLES:
+        parts += [f"{{{{- if eq .Role {_write_json(role)} }}}}", _write_choice(joints, role), "{{- end }}"]
+    parts += ["{{- .Content }}{{- $last = .Role }}{{- end }}", _write_choice(joints, "")]
+    return "".join(parts)
 
 
 def write_modelfile(
-    source: str,
-    form: TurnForm,
-    *,
-    system: str,
-    stops: Sequence[str],
-    temperature: float,
-    context: int,
-    adapter: str = "",
+    sources: Mapping[str, str], template: str, system: str, parameters: Sequence[tuple[str, object]]
 ) -> str:
     """Write a Modelfile.
 
     Args:
-        source: The file of the model, next to the Modelfile.
-        form: The chat template.
-        system: The role's prompt.
-        stops: The texts of tokens that end a reply.
-        temperature: Of sampling.
-        context: Tokens of prompt and reply together.
-        adapter: The file of an adapter for it.
+        sources: What ``FROM`` and ``ADAPTER`` name.
+        template: In the syntax of Go; empty for none.
+        system: The role's system turn; empty for none.
+        parameters: Names and values.
     """
-    lines = [f"FROM ./{source}"]
-    if adapter:
-        lines.append(f"ADAPTER ./{adapter}")
-    lines.append(f'TEMPLATE """{form.to_go()}"""')
-    # Three quotes would end the text, and cannot be escaped.
-    plain = system.replace('"""', "'''")
-    lines.append(f'SYSTEM """{plain}"""')
-    parameters: list[tuple[str, Any]] = [("stop", json.dumps(stop, ensure_ascii=False)) for stop in stops]
-    parameters.append(("temperature", temperature))
-    parameters.append(("num_ctx", context))
-    lines += [f"PARAMETER {name} {value}" for name, value in parameters]
+    lines = [f"{name} {path}" for name, path in sources.items()]
+    # Nothing escapes three quotes there.
+    texts = {"TEMPLATE": template, "SYSTEM": system.replace(_QUOTES, "'''")}
+    for name, text in texts.items():
+        if text.endswith('"'):
+            text += "\n"
+        if text:
+            lines.append(f"{name} {_QUOTES}{text}{_QUOTES}")
+    for name, value in parameters:
+        lines.append(f"PARAMETER {name} {_write_json(value)}")
     return "\n".join(lines) + "\n"
+
+
+def _read_joints(tokenizer: PreTrainedTokenizerBase) -> Joints:
+    joints: Joints = {}
+    for shape in (*_SHAPES, *_RARE):
+        turns = [{"role": role, "content": f"rolellm {role} {number}"} for number, role in enumerate(shape)]
+        try:
+            text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
+        except Exception as error:  # whatever a template raises
+            if shape in _RARE:
+                continue
+            raise ModelError(f"the chat template refuses a talk: {error}") from error
+        last = ""
+        for turn in turns:
+            before, mark, text = text.partition(turn["content"])
+            _add_joint(joints, last, turn["role"], before)
+            last = turn["role"]
+            if not mark:
+                raise ModelError("the chat template leaves a turn out, or has turns in another order")
+        _add_joint(joints, last, "", text)
+    start = str(tokenizer.bos_token or "")
+    ids = tokenizer("a")["input_ids"]
+    if start and ids[0] == tokenizer.bos_token_id:
+        # Whoever reads the text adds it.
+        for role in _ROLES:
+            if ("", role) in joints:
+                joints["", role] = joints["", role].removeprefix(start)
+    return joints
+
+
+def _add_joint(joints: Joints, last: str, role: str, text: str) -> None:
+    if "rolellm" in text or joints.setdefault((last, role), text) != text:
+        raise ModelError(f"the chat template does not always write the same between {last or 'the start'} and {role}")
+
+
+def _write_choice(joints: Joints, role: str) -> str:
+    """Write what is in front of a role's turn, by the role of the one before."""
+    texts = {last: text for (last, into), text in joints.items() if into == role}
+    *others, final = texts
+    if len(set(texts.values())) == 1:
+        others = []
+    choice = ""
+    for last in others:
+        choice += f"{{{{- {'else if' if choice else 'if'} eq $last {_write_json(last)} }}}}{_quote(texts[last])}"
+    if choice:
+        return f"{choice}{{{{- else }}}}{_quote(texts[final])}{{{{- end }}}}"
+    return _quote(texts[final])
+
+
+def _quote(text: str) -> str:
+    return f"{{{{- {_write_json(text)} }}}}" if text else ""
+
+
+def _write_json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)

@@ -1,230 +1,200 @@
-"""The passport of an exported character: what it is, what it was made of, and what is known of it.
-
-It is ``role.json`` next to the weights, and in the metadata of safetensors and GGUF files, so that it stays with them.
-"""
+"""The passport of an exported model: its origin and what was measured, in its folder and in its files' metadata."""
 
 from __future__ import annotations
 
 import json
-import shutil
 import struct
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from shutil import copyfileobj
+from typing import Any, BinaryIO, Final
 
-from rolellm.characters.folder import CARD, PROFILE
+from rolellm.characters.roles import Part
+from rolellm.checks.character_tests import CheckCharacter
 from rolellm.checks.safety import read_safety
-from rolellm.core.errors import DataError, require
-from rolellm.core.fingerprint import hash_file, hash_json
+from rolellm.core.errors import DataError
+from rolellm.core.files import open_atomic_binary
+from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.jsonl import read_json
 from rolellm.core.result import Result
-from rolellm.core.table import Interval
-from rolellm.core.typed_json import read_as, strip_folders
-from rolellm.models.training_record import MANIFEST
+from rolellm.core.table import Table
+from rolellm.core.typed_json import strip_folders
 from rolellm.runs import find_runs
+from rolellm.training.publish import read_scores
 from rolellm.version import __version__
 
-PASSPORT: Final = "role.json"
+FILE: Final = "role.json"
+#: The key in the metadata of safetensors; GGUF has a description.
 _KEY: Final = "rolellm"
-_MAX_HEADER: Final = 100 << 20
+_DESCRIPTION: Final = "general.description"
+_LARGEST_HEADER: Final = 100 * 2**20
+# Types of GGUF's values, by their number: of a fixed size, as struct names them; then texts and lists.
+_FORMATS: Final = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
+_TEXT, _LIST = 8, 9
 
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Passport(Result):
-    """What is known of an exported character.
+    """The passport of an exported model.
 
     Attributes:
-        role: The role's name; empty where none is known.
-        language: ``en`` or ``zh``; empty likewise.
-        card: SHA-256 of the card that it was imported from, in hex.
-        base: The base's name, its revision, and the SHA-256 over its files.
-        method: How it was tuned, such as ``lora``; empty for a model that was not tuned here.
-        data: Config, split and fingerprint of the training rows.
-        recipe: SHA-256 of the recipe, in hex.
-        scores: Measure to its mean with both ends of its interval, as far as it was evaluated.
-        refusals: What tuning did to refusals, as ``rolellm check safety`` says.
-        tests: How many of its character tests passed, failed, and were left unscored.
-        license: As it was given; empty if nobody did.
-        rolellm: The version that exported it.
+        content: By subject: ``role``, ``base``, ``recipe``, ``data``, ``scores``, ``safety``, ``tests``, ``license``
+            and ``check``; what is not known is missing.
     """
 
-    role: str = ""
-    language: str = ""
-    card: str = ""
-    base: Mapping[str, Any] = field(default_factory=dict)
-    method: str = ""
-    data: Mapping[str, Any] = field(default_factory=dict)
-    recipe: str = ""
-    scores: Mapping[str, Any] = field(default_factory=dict)
-    refusals: tuple[str, ...] = ()
-    tests: Mapping[str, int] = field(default_factory=dict)
-    license: str = ""
-    rolellm: str = __version__
+    content: Mapping[str, Any]
 
-    def remarks(self) -> list[str]:
-        """Return what is known, a line each."""
-        lines = []
-        for name, value in self.to_dict().items():
-            if isinstance(value, Mapping):
-                value = ", ".join(f"{key} {_show(item)}" for key, item in value.items())
-            elif isinstance(value, list | tuple):
-                value = " ".join(value)
-            if value:
-                lines.append(f"{name}: {value}")
-        return lines
+    def tables(self) -> tuple[Table]:
+        """Build the table of the subjects."""
+        rows = []
+        for subject, value in self.content.items():
+            for name, item in _flatten(subject, value):
+                rows.append((name, item))
+        return (Table.from_rows("Passport", ("subject", "value"), rows),)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content."""
+        return dict(self.content)
 
 
-def _show(value: Any) -> str:
-    if not isinstance(value, Mapping):
-        return str(value)
-    interval = Interval(value["mean"], value.get("low"), value.get("high"))
-    return f"{interval.mean:.3f} {interval.format_ends(3)}".strip()
-
-
-def make_passport(model: Path, character: Path | None, role: str, language: str, license: str) -> Passport:
-    """Make the passport of a model.
+def make_passport(
+    manifest: Mapping[str, Any] | None,
+    part: Part | None,
+    run: Path,
+    scores: Sequence[Path],
+    license: str | None,
+) -> dict[str, Any]:
+    """Collect what is known of a model.
 
     Args:
-        model: The folder of a run, or of a model.
-        character: The character's folder, where there is one: what ``rolellm make`` measured is there.
-        role: The role's name.
-        language: The role's language.
-        license: The license that it is given away under.
+        manifest: Its run's; ``None`` for a model of others.
+        part: Whom it plays.
+        run: The run's folder.
+        scores: Files that ``rolellm score --json`` printed.
+        license: As the Hub spells it.
     """
-    manifest: Mapping[str, Any] = {}
-    if (model / MANIFEST).is_file():
-        manifest = read_json(model / MANIFEST)
-    tuned = manifest.get("base") or {}
-    base = {key: tuned[key] for key in ("model", "revision", "name") if tuned.get(key)}
-    if tuned.get("files"):
-        base["files"] = hash_json(tuned["files"])
-    rows = manifest.get("data") or {}
-    data = {key: rows[key] for key in ("config", "split", "fingerprint") if rows.get(key)}
-    recipe = manifest.get("recipe")
-    return Passport(
-        role=role,
-        language=language,
-        card=_hash_card(character),
-        base=strip_folders(base),
-        method=str(manifest.get("method") or ""),
-        data=strip_folders(data),
-        recipe=hash_json(recipe) if recipe else "",
-        scores=_read_scores(character),
-        refusals=_read_refusals(model),
-        tests=_read_tests(character),
-        license=license,
-    )
+    passport: dict[str, Any] = {"rolellm": __version__}
+    if part is not None:
+        passport["role"] = {"name": part.sheet.role, "profile": part.sheet.fingerprint}
+        if part.card is not None:
+            passport["role"]["card"] = hash_bytes(part.card.text.encode())
+    if manifest is not None:
+        base = manifest["base"]
+        passport["base"] = {"name": base.get("model") or base["name"], "revision": base.get("revision")}
+        if base.get("files"):
+            passport["base"]["files"] = base["files"]
+        passport["recipe"] = {"hash": manifest["recipe_hash"], "method": manifest["method"]}
+        passport["data"] = manifest["data"]
+    # As `rolellm make` leaves it.
+    measured = (run.parent / "eval").glob("tuned.score.json")
+    reports = [read_scores(path) for path in (*measured, *scores)]
+    passport["scores"] = {report.options.where: report.to_dict()["metrics"] for report in reports}
+    safety = find_runs(run, "safety")
+    if safety:
+        passport["safety"] = list(read_safety(safety[-1]).remarks())
+    tests = find_runs(run.parent / "checks", CheckCharacter.kind)
+    if tests:
+        passport["tests"] = {name: tests[-1].summary[name] for name in ("passed", "failed", "unscored")}
+    passport["license"] = license
+    stripped = strip_folders(passport)
+    return {subject: value for subject, value in stripped.items() if value not in (None, {})}
 
 
-def _hash_card(character: Path | None) -> str:
-    for name in (CARD, PROFILE):
-        if character is not None and (character / name).is_file():
-            return hash_file(character / name)
-    return ""
-
-
-def _read_scores(character: Path | None) -> dict[str, Any]:
-    """Read the scores of the adapter that ``rolellm make`` measured."""
-    file = None if character is None else character / "eval" / "adapter.score.json"
-    if file is None or not file.is_file():
-        return {}
-    scores: dict[str, Any] = {}
-    for name, score in (read_json(file).get("metrics") or {}).items():
-        if isinstance(score, dict):
-            scores[name] = {key: score.get(key) for key in ("mean", "low", "high", "n")}
-    return scores
-
-
-def _read_refusals(model: Path) -> tuple[str, ...]:
-    checks = find_runs(model, "safety")
-    if not checks:
-        return ()
-    return tuple(read_safety(checks[-1]).remarks())
-
-
-def _read_tests(character: Path | None) -> dict[str, int]:
-    checks = [] if character is None else find_runs(character, "character-tests")
-    if not checks:
-        return {}
-    return {name: count for name, count in checks[-1].summary.items() if isinstance(count, int)}
-
-
-def stamp_safetensors(file: Path, passport: Passport) -> None:
-    """Put a passport into the metadata of a safetensors file; the tensors are copied as they are.
-
-    The file begins with the length of its header, eight bytes, little-endian, and the header as JSON
-    (https://huggingface.co/docs/safetensors).
-    """
+def stamp_safetensors(file: Path, passport: Mapping[str, Any]) -> None:
+    """Put a passport into the metadata of a file of safetensors; its tensors stay as they are."""
     with file.open("rb") as source:
-        header = json.loads(source.read(_read_length(source.read(8), file)))
-        header["__metadata__"] = {**header.get("__metadata__", {}), _KEY: json.dumps(passport.to_dict())}
-        text = json.dumps(header, ensure_ascii=True).encode("utf-8")
-        # Tensors are aligned to eight bytes.
-        text += b" " * (-len(text) % 8)
-        stamped = file.with_suffix(".stamped")
-        with stamped.open("wb") as target:
-            target.write(struct.pack("<Q", len(text)) + text)
-            shutil.copyfileobj(source, target, 1 << 24)
-    stamped.replace(file)
+        header = _read_header(source, file)
+        header["__metadata__"] = {**header.get("__metadata__", {}), _KEY: _write_json(passport)}
+        content = _write_json(header).encode()
+        content += b" " * (-len(content) % 8)
+        with open_atomic_binary(file) as out:
+            out.write(struct.pack("<Q", len(content)) + content)
+            copyfileobj(source, out, 2**20)
 
 
-def _read_length(head: bytes, file: Path) -> int:
-    if len(head) == 8:
-        length: int = struct.unpack("<Q", head)[0]
-        if length <= _MAX_HEADER:
-            return length
-    raise DataError("not a safetensors file: its header has no length", path=file)
+def describe_gguf(passport: Mapping[str, Any], name: str) -> dict[str, str]:
+    """A passport as metadata of a GGUF file."""
+    return {"general.name": name, _DESCRIPTION: _write_json({_KEY: passport})}
 
 
-def read_passport(path: str | Path) -> Passport:
-    """Read the passport of an exported character.
+def show(path: str | Path) -> Passport:
+    """Read the passport of an exported model.
 
     Args:
-        path: A folder that `rolellm.export` wrote, or a file in it: ``role.json``, safetensors or GGUF.
+        path: The folder, its ``role.json``, or a file of safetensors or GGUF.
 
     Raises:
-        DataError: When there is none.
-        MissingExtraError: For a GGUF file, without ``gguf``.
+        DataError: When the file has none.
     """
     file = Path(path)
     if file.is_dir():
-        file /= PASSPORT
+        file /= FILE
     if not file.is_file():
-        raise DataError("no passport here; `rolellm export` writes one", path=file)
-    ending = file.suffix.lower()
-    if ending == ".safetensors":
-        values = _read_safetensors(file)
-    elif ending == ".gguf":
-        values = _read_gguf(file)
-    else:
-        values = read_json(file)
-    if not isinstance(values, dict) or "rolellm" not in values:
-        raise DataError("it has no passport; `rolellm export` writes one", path=file)
-    return read_as(Passport, values, "the passport", path=file)
-
-
-def _read_safetensors(file: Path) -> Any:
-    with file.open("rb") as stream:
-        header = stream.read(_read_length(stream.read(8), file))
+        raise DataError(f"no {FILE} here; `rolellm export` writes one", path=path)
+    if file.suffix == ".json":
+        return Passport(read_json(file))
     try:
-        return json.loads(json.loads(header).get("__metadata__", {}).get(_KEY, "null"))
-    except ValueError as error:
-        raise DataError("not a safetensors file: its header is not JSON", path=file) from error
+        with file.open("rb") as stream:
+            is_gguf = stream.read(4) == b"GGUF"
+            if is_gguf:
+                content = json.loads(_read_description(stream))[_KEY]
+            else:
+                stream.seek(0)
+                content = json.loads(_read_header(stream, file)["__metadata__"][_KEY])
+    except (ValueError, LookupError, TypeError, struct.error) as error:
+        raise DataError("no passport of `rolellm export` in its metadata", path=file) from error
+    return Passport(content)
 
 
-def _read_gguf(file: Path) -> Any:
-    require("gguf", extra="export")
-    from gguf import GGUFReader
+def _read_header(stream: BinaryIO, file: Path) -> dict[str, Any]:
+    (size,) = struct.unpack("<Q", stream.read(8))
+    if size > _LARGEST_HEADER:
+        raise DataError("not a file of safetensors or GGUF", path=file)
+    header: dict[str, Any] = json.loads(stream.read(size))
+    return header
 
-    try:
-        field = GGUFReader(file).get_field("general.description")
-    except (ValueError, IndexError) as error:
-        raise DataError(f"not a GGUF file ({error})", path=file) from error
-    if field is None:
-        return None
-    _, brace, rest = str(field.contents()).partition("{")
-    try:
-        return json.loads(brace + rest)
-    except ValueError:
-        return None
+
+def _read_description(stream: BinaryIO) -> str:
+    """Read the description from a GGUF file, at the end of its first four bytes."""
+
+    def read(format: str) -> Any:
+        return struct.unpack(f"<{format}", stream.read(struct.calcsize(f"<{format}")))[0]
+
+    def read_value(kind: int) -> Any:
+        if kind == _TEXT:
+            size = read("Q")
+            if size > _LARGEST_HEADER:
+                raise ValueError(size)
+            return stream.read(size).decode("utf-8", "replace")
+        if kind == _LIST:
+            inner = read("I")
+            return [read_value(inner) for _ in range(read("Q"))]
+        return read(_FORMATS[kind])
+
+    read("I")  # its version
+    read("Q")  # tensors
+    for _ in range(read("Q")):
+        key = read_value(_TEXT)
+        value = read_value(read("I"))
+        if key == _DESCRIPTION:
+            return str(value)
+    raise LookupError(_DESCRIPTION)
+
+
+def _flatten(name: str, value: Any) -> list[tuple[str, str]]:
+    """List the leaves of a JSON value with their paths; a score is one."""
+    if isinstance(value, Mapping) and "mean" in value:
+        low, high = value.get("ci95") or (None, None)
+        interval = "" if low is None else f" [{low:.3f}, {high:.3f}]"
+        return [(name, f"{value['mean']:.3f}{interval}, n = {value.get('n', '?')}")]
+    if not isinstance(value, Mapping):
+        return [(name, "; ".join(map(str, value)) if isinstance(value, list) else str(value))]
+    leaves = []
+    for key, item in value.items():
+        leaves += _flatten(f"{name}.{key}", item)
+    return leaves
+
+
+def _write_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False)

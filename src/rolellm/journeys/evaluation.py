@@ -542,7 +542,7 @@ def _answer(model: Any, rows: Any, path: Path, chosen: EvalSettings) -> None:
     if chosen.data_dir is not None:
         options["data_dir"] = chosen.data_dir
     path.parent.mkdir(parents=True, exist_ok=True)
-    if str(model).endswith(_SETTINGS_FILES):
+    if _is_settings_file(model):
         generate(None, rows, llm=str(model), out=path, **options)
     else:
         generate(model, rows, out=path, dtype=chosen.dtype, engine=chosen.engine, **options)

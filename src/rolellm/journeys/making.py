@@ -40,6 +40,7 @@ from rolellm.core.settings import Advanced, Field, dump, read, read_file, settin
 from rolellm.core.table import Table
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench import load_rolebench
+from rolellm.exporting.export import Format
 from rolellm.llm.estimate import Estimate, format_dollars
 from rolellm.llm.guards import Guard
 from rolellm.llm.llm import LLM, CallOptions
@@ -79,7 +80,7 @@ _RECIPE: Final = "adapter"
 #: Stages that keep a journal, in the order in which they are paid for.
 _PAID: Final = ("attribution", "build", "instruct", "respond", "adapter/safety")
 #: What ``make.json`` keeps of an earlier call: which stages this command made, and of what.
-_KEPT_STATE: Final = ("read", "released", "trained")
+_KEPT_STATE: Final = ("read", "released", "trained", "exported")
 TUNED: Final = "tuned"
 PROMPTED: Final = "prompt only"
 
@@ -97,6 +98,7 @@ class MakeSettings:
         base: Model to tune, a folder or a Hub id; without it, the data set is the end.
         recipe: How to tune it.
         guard: Settings file of a guard model, to check what tuning did to refusals and unsafe replies.
+        export: Write the tuned model for another program, too, as `rolellm export --to` does.
     """
 
     role: str | None = None
@@ -107,6 +109,7 @@ class MakeSettings:
     base: str | None = None
     recipe: Advanced[str] = _RECIPE
     guard: Path | None = None
+    export: Format | None = None
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -304,9 +307,12 @@ class _Journey:
     def run(self) -> MakeResult:
         """Go through the stages; each takes from its folder what is there already."""
         tokenizer = self._load_base_tokenizer()
+        if self.chosen.export is not None and tokenizer is None:
+            raise SettingsError("--export needs a tuned model; name its base (--base)")
         self._check_free("released", "data")
         if tokenizer is not None:
             self._check_free("trained", "adapter", "checks", "eval")
+            self._check_free("exported", "export")
         character = self._read()
         choices = yaml.safe_dump(self.choices, allow_unicode=True, sort_keys=False)
         with open_atomic(self.folder / CHOICES) as stream:
@@ -509,6 +515,7 @@ class _Journey:
             recipe=recipe.to_dict(),
         )
         write_page(self.folder / "report.html", page)
+        self._export()
         return self._finish(character, tuple(page.sentences), measured)
 
     def _train_adapter(self, recipe: Recipe, config: str) -> Path:
@@ -552,6 +559,24 @@ class _Journey:
         self.stages["safety"] = f"{run.result.asked:,} replies to {kinds}"
         return run
 
+    def _export(self) -> None:
+        """Write the adapter for another program, where one is named, unless it is there."""
+        to = self.chosen.export
+        if to is None:
+            return
+        from rolellm.exporting.export import export
+
+        key = hash_json([self.state["trained"], to])
+        exported = self.state.get("exported") or {}
+        out = self.folder / "export"
+        if exported.get("key") != key or not out.is_dir():
+            shutil.rmtree(out, ignore_errors=True)
+            self._remember(exported={})
+            written = export(self.folder, to, out)
+            exported = {"key": key, "outcome": written.check.sentence, "lines": list(written.continues_with)}
+            self._remember(exported=exported)
+        self.stages["export"] = exported["outcome"]
+
     def _plan_safety(self, role: Any) -> CheckSafety:
         """Plan one reply to each of our prompts, with the role and without; the command takes more."""
         guard = Guard.of(self.chosen.guard)
@@ -572,6 +597,8 @@ class _Journey:
         elif self.llm is not None:
             commands.insert(0, ("make", str(self.folder), "--base", "MODEL"))
         following = tuple(shlex.join(("rolellm", *command)) for command in commands)
+        if self.chosen.export is not None:
+            following += tuple(self.state["exported"]["lines"])
         result = MakeResult(self.folder, character.role, self.stages, findings, following, page, measured)
         self._remember(**result.to_dict())
         return result

@@ -236,9 +236,9 @@ class VLLMServer:
             words += ["--enable-lora", "--max-lora-rank", str(largest), "--max-loras", str(len(adapters))]
             words += ["--lora-modules", *modules]
         for attempt in range(_PORTS):
-            port = _find_free_port()
+            port = find_free_port()
             command = [*self._command[:1], *words, "--host", "127.0.0.1", "--port", str(port), *self._command[1:]]
-            process = self._resources.enter_context(_run_process(command, self._log))
+            process = self._resources.enter_context(run_process(command, self._log))
             settings = ModelSettings(
                 base_url=f"http://127.0.0.1:{port}/v1", model=_BASE, concurrency=_CONCURRENCY, timeout=_TIMEOUT
             )
@@ -286,13 +286,14 @@ def _read_rank(adapter: str) -> int:
     return max(ranks)
 
 
-def _find_free_port() -> int:
+def find_free_port() -> int:
+    """Find a port at which nothing listens on this machine."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         return int(free.getsockname()[1])
 
 
 @contextmanager
-def _run_process(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def run_process(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program in a process group of its own, and end the whole group with the block or with this process."""
     environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     try:

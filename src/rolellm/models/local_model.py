@@ -421,27 +421,6 @@ class LocalModel:
         pieces = [self.tokenizer.decode([token]) for token in tokens.tolist()]
         return list(zip(pieces, values.tolist(), strict=True))
 
-    def decode_greedily(self, prompt: Sequence[int], most: int, likeliest: int) -> tuple[list[int], list[int]]:
-        """Decode a prompt greedily, and find its likeliest next tokens.
-
-        Args:
-            prompt: Token ids.
-            most: Maximum tokens of the reply.
-            likeliest: How many next tokens.
-
-        Returns:
-            The reply's tokens, an end token included, and the likeliest next tokens, likeliest first.
-
-        Raises:
-            ModelError: When the weights cannot be loaded.
-        """
-        greedy = Decoding(max_new_tokens=most)
-        options = {"output_logits": True, "return_dict_in_generate": True}
-        output = self._generate_raw([prompt], greedy, ["0"], **options)
-        reply: list[int] = output.sequences[0, len(prompt) :].tolist()
-        first: list[int] = output.logits[0][0].float().topk(likeliest).indices.tolist()
-        return reply, first
-
     def with_weights(self, weights: Any) -> LocalModel:
         """The same model and tokenizer with other weights: a transformers model of the same kind."""
         model = copy.copy(self)

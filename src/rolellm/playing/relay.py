@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -63,7 +63,7 @@ class Upstream:
         self.endpoint = endpoint
         settings = endpoint.settings
         base_url = settings.base_url or ""
-        self.url = f"{base_url}/chat/completions"
+        self._base_url = base_url
         self.continuing: Mapping[str, Any] = {}
         self._key = endpoint.find_key()
         address = "|".join(map(re.escape, (base_url, urlsplit(base_url).netloc)))
@@ -79,13 +79,14 @@ class Upstream:
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=jar, timeout=timeout)
         return self._session
 
-    def ask(self, body: dict[str, Any]) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
-        """Its answer to this body; nothing of the client's headers goes there."""
+    def ask(self, path: str, body: dict[str, Any]) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+        """Its answer to this body at this path; nothing of the client's headers goes there."""
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "rolellm"}
         if self._key:
             headers["Authorization"] = f"Bearer {self._key}"
         content = encode_body(body)
-        return self._session.post(self.url, data=content, headers=headers, proxy=self._proxy, allow_redirects=False)
+        url = f"{self._base_url}/{path}"
+        return self._session.post(url, data=content, headers=headers, proxy=self._proxy, allow_redirects=False)
 
     def clean(self, value: dict[str, Any], name: str) -> bytes:
         """A reply, a part of one or an error as the client gets it: the model under this name, and no secret."""
@@ -155,10 +156,19 @@ class Relay:
         body: What to ask there.
         name: What the client calls the model.
         stops: Strings that end a reply and are cut from it here, where it does not come as a stream.
+        path: Where to ask.
     """
 
-    def __init__(self, upstream: Upstream, body: dict[str, Any], name: str, stops: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        upstream: Upstream,
+        body: dict[str, Any],
+        name: str,
+        stops: Sequence[str] = (),
+        path: str = "chat/completions",
+    ) -> None:
         self._upstream = upstream
+        self._path = path
         self._body = body
         self._name = name
         self._stops = stops
@@ -179,7 +189,7 @@ class Relay:
     async def _send_answer(self, scope: Scope, receive: Receive, send: Send) -> None:
         upstream, streams = self._upstream, False
         try:
-            async with upstream.ask(self._body) as response:
+            async with upstream.ask(self._path, self._body) as response:
                 if response.status != 200:
                     answer = await self._make_error(response)
                     return await answer(scope, receive, send)
@@ -192,16 +202,22 @@ class Relay:
             reason = next((words for kind, words in _FAILURES.items() if isinstance(error, kind)), str(error))
             failure = build_error(f"the model's server: {reason}", "upstream_error")
             if streams:
-                # As servers report an error in a stream.
-                await send_part(send, f"data: {json.dumps(failure)}\n\n".encode(), more=False)
+                await send_part(send, self._write_failure(failure), more=False)
             else:
                 await JSONResponse(failure, 502)(scope, receive, send)
+
+    def _write_failure(self, failure: dict[str, Any]) -> bytes:
+        """Write an error as servers report it in a stream."""
+        return f"data: {json.dumps(failure)}\n\n".encode()
 
     async def _make_reply(self, response: aiohttp.ClientResponse) -> Response:
         content = await _read(response, _MOST_BYTES)
         value = parse_body(content)
         if UNREADABLE in value:
             raise AnswerError("its answer is not JSON")
+        return self._build_reply(value)
+
+    def _build_reply(self, value: dict[str, Any]) -> Response:
         for stop in self._stops:
             message = value["choices"][0]["message"]
             message["content"] = message["content"].partition(stop)[0]
@@ -223,13 +239,20 @@ class Relay:
 
     async def _stream(self, response: aiohttp.ClientResponse, send: Send) -> None:
         await start_stream(send)
+        async for lines in self._iterate_lines(response):
+            await send_part(send, self._upstream.clean_lines(lines, self._name))
+        await send_part(send, b"", more=False)
+
+    async def _iterate_lines(self, response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+        """Yield whole lines of a stream, those that come together as one; what ends without an end comes last."""
         partial = b""
         async for chunk in response.content.iter_any():
             lines, end, partial = (partial + chunk).rpartition(b"\n")
             self._check_line(partial)
             if end:
-                await send_part(send, self._upstream.clean_lines(lines + end, self._name))
-        await send_part(send, self._upstream.clean_lines(partial, self._name), more=False)
+                yield lines + end
+        if partial:
+            yield partial
 
     def _check_line(self, line: bytes) -> None:
         if len(line) > _MOST_BYTES:

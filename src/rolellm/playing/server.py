@@ -35,10 +35,13 @@ from rolellm.llm.openai_format import read_content
 from rolellm.models.prompts.render import ONWARD, OPENING, format_turn
 from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.relay import Relay, Upstream, build_error
+from rolellm.playing.responses import ResponseRelay, read_request
 
 #: The longest request that is read, in bytes: more than a long novel has.
 MAX_BODY: Final = 8 << 20
 _ROLES = ("system", "developer", "user", "assistant", "tool")
+#: Where a message's images wait until its text is settled.
+_IMAGES: Final = "images"
 _LIMITS = ("max_completion_tokens", "max_tokens")
 #: Servers that go on with an assistant's turn at the end only when told to; others do it by themselves, or cannot.
 _TOLD_TO_CONTINUE: Final = ("vllm", "sglang")
@@ -82,6 +85,8 @@ def build_application(
         Route("/v1/models", _list_models),
         Route("/v1/models/{name:path}", _show_model),
         Route("/v1/chat/completions", _complete, methods=["POST"]),
+        Route("/v1/completions", _complete_text, methods=["POST"]),
+        Route("/v1/responses", _respond, methods=["POST"]),
     ]
     handlers: Any = {HTTPException: _explain_error, RoleLLMError: _explain_error}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=_open_upstream)
@@ -126,10 +131,41 @@ async def _show_model(request: Request) -> Response:
 
 async def _complete(request: Request) -> Relay:
     _check_access(request)
+    body = await _read_body(request)
+    name, sent, stops = await _prepare(request, body)
+    return Relay(request.app.state.upstream, sent, name, stops)
+
+
+async def _complete_text(request: Request) -> Relay:
+    """Pass a text on, which has no turns and so gets no role's prompt; not every server takes it."""
+    _check_access(request)
+    upstream: Upstream = request.app.state.upstream
+    body = await _read_body(request)
+    name = _find_model(body.get("model"), request.app.state.names)
+    sent = {**body, **upstream.endpoint.settings.extra_body, "model": upstream.endpoint.settings.model}
+    return Relay(upstream, sent, name, path="completions")
+
+
+async def _respond(request: Request) -> Relay:
+    _check_access(request)
+    body = await _read_body(request)
+    try:
+        chat = read_request(body)
+    except SettingsError as error:
+        raise _InvalidRequestError(400, str(error)) from error
+    name, sent, _ = await _prepare(request, chat)
+    return ResponseRelay(request.app.state.upstream, sent, name, body)
+
+
+async def _prepare(request: Request, body: dict[str, Any]) -> tuple[str, dict[str, Any], list[str]]:
+    """Find the role that a request for a chat completion names, and make what the other server is asked.
+
+    Returns:
+        The role's name, the body, and the stop strings that have to be cut here.
+    """
     upstream: Upstream = request.app.state.upstream
     players: Mapping[str, RolePlayer] = request.app.state.players
     settings = upstream.endpoint.settings
-    body = await _read_body(request)
     name = _find_model(body.get("model"), request.app.state.names)
     player = players.get(name)
     sent = {**body, **settings.extra_body, "model": settings.model}
@@ -148,7 +184,7 @@ async def _complete(request: Request) -> Relay:
     except RoleLLMError as error:
         code = "context_length_exceeded" if isinstance(error, ModelError) else None
         raise _InvalidRequestError(400, str(error), code) from error
-    return Relay(upstream, sent, name, stops)
+    return name, sent, stops
 
 
 def _describe_model(name: str) -> dict[str, Any]:
@@ -173,7 +209,9 @@ async def _explain_error(request: Request, error: Exception) -> Response:
         headers = error.headers
         if not isinstance(error, _InvalidRequestError):
             request_name = f"{request.method} {request.url.path[:100]}"
-            problem = f"{request_name} is not served here; use POST /v1/chat/completions or GET /v1/models"
+            problem = (
+                f"{request_name} is not served here; use POST /v1/chat/completions or /v1/responses, or GET /v1/models"
+            )
     return JSONResponse(build_error(problem, code=getattr(error, "code", None)), status, headers)
 
 
@@ -266,8 +304,12 @@ def _play(player: RolePlayer, body: dict[str, Any]) -> list[dict[str, Any]]:
     sources = [{}] * (len(prompt.messages) - len(sources)) + sources
     messages = []
     for source, turn in zip(sources, prompt.messages, strict=True):
+        images = source.get(_IMAGES)
         message = {**source, "role": turn.role}
-        if not source.get("tool_calls"):
+        message.pop(_IMAGES, None)
+        if images:
+            message["content"] = [{"type": "text", "text": turn.content}, *images]
+        elif not source.get("tool_calls"):
             message["content"] = turn.content
         messages.append(message)
     return messages
@@ -305,6 +347,7 @@ def _merge_turns(
     sources: list[dict[str, Any]] = []
     last_role = ""
     for turn, item, speaker in zip(turns, items, speakers, strict=True):
+        images = _list_images(item)
         if turn.role == "system":
             turn = user(turn.content)
             item = {}
@@ -316,11 +359,20 @@ def _merge_turns(
         role = "" if turn.role == "tool" or item.get("tool_calls") else turn.role
         if role and role == last_role:
             merged[-1] = replace(turn, content=f"{merged[-1].content}\n\n{turn.content}")
+            images = [*sources[-1].get(_IMAGES, ()), *images]
         else:
             merged.append(turn)
             sources.append(item)
+        if images:
+            sources[-1] = {**sources[-1], _IMAGES: images}
         last_role = role
     return merged, sources
+
+
+def _list_images(item: dict[str, Any]) -> list[Any]:
+    content = item.get("content")
+    parts = content if isinstance(content, list) else ()
+    return [part for part in parts if isinstance(part, dict) and part.get("type") == "image_url"]
 
 
 def _read_speaker(turn: Message, item: dict[str, Any], sheet: Profile) -> str:
@@ -350,9 +402,10 @@ def _read_message(item: Any, index: int, is_continued: bool) -> Message:
     calls = item.get("tool_calls")
     for part in content if isinstance(content, list) else ():
         kind = part.get("type") if isinstance(part, dict) else None
-        if kind != "text":
-            words = "images" if "image" in str(kind) else f"content parts of type {str(kind)[:50]!r}"
-            raise SettingsError(f"messages[{index}]: {words} are not supported; send text only")
+        is_taken = kind == "text" or (kind == "image_url" and role == "user")
+        if not is_taken:
+            words = f"content parts of type {str(kind)[:50]!r} from {role}"
+            raise SettingsError(f"messages[{index}]: {words} are not supported; send text, and images of the user")
     may_lack_text = role == "assistant" and content is None
     if not isinstance(content, str | list) and not may_lack_text:
         raise SettingsError(f"messages[{index}]: expected text as content")

@@ -124,7 +124,7 @@ def push(
     chosen = read(PushOptions, options)
     folder = Path(getattr(run, "out", run))
     check_push(repo, chosen)
-    finished = _read_finished_run(folder, merge, base_model)
+    finished = _settle_form(folder, merge, base_model)
     license_id = _check_license(license)
     finished = replace(finished, safety=_find_safety(folder, safety))
     reports = [read_scores(Path(path)) for path in scores]
@@ -132,7 +132,7 @@ def push(
     parent = folder if os.access(folder, os.W_OK) else None
     with tempfile.TemporaryDirectory(dir=parent, prefix=".publish-") as scratch:
         staged = Path(scratch)
-        _link_files(folder, _TOKENIZER, staged)
+        link_files(folder, _TOKENIZER, staged)
         tokenizer = open_tokenizer(staged)
         systems = _write_recipe(finished, staged)
         _copy_weights(finished, staged, find_end_token(tokenizer))
@@ -181,7 +181,7 @@ def _copy_weights(run: FinishedRun, staged: Path, end: int) -> None:
     if run.form == "merged":
         merge_adapter(_find_base_folder(run, weights=True), run.folder, staged, end)
         return
-    _link_files(run.folder, ADAPTER if run.form == "adapter" else FULL, staged)
+    link_files(run.folder, ADAPTER if run.form == "adapter" else FULL, staged)
     name_base(staged, run.base, run.base_revision)
 
 
@@ -197,12 +197,21 @@ def _find_base_folder(run: FinishedRun, *, weights: bool) -> Path:
             f"the base of {run.folder} was in {folder}, and is not there now; put it back to merge with it"
         )
     if weights:
-        current = set(hash_model_files(folder).items())
-        changed = sorted(base["files"].items() - current)
-        if changed:
-            names = ", ".join(name for name, _ in changed)
-            raise ModelError(f"{folder} is not the base that was tuned: {names} changed since")
+        check_base(folder, run.manifest)
     return folder
+
+
+def check_base(folder: Path, manifest: Mapping[str, Any]) -> None:
+    """Check that a folder holds the base that a run tuned, where its manifest has hashes of that.
+
+    Raises:
+        ModelError: When it holds another one, or files of it were changed.
+    """
+    expected = manifest["base"].get("files") or {}
+    changed = sorted(expected.items() - hash_model_files(folder).items())
+    if changed:
+        names = ", ".join(name for name, _ in changed)
+        raise ModelError(f"{folder} is not the base that was tuned: {names} changed since")
 
 
 def _write_recipe(run: FinishedRun, staged: Path) -> dict[Language, str]:
@@ -259,8 +268,8 @@ def _strip_recipe(recipe: Mapping[str, Any]) -> Any:
     return strip_folders(sections)
 
 
-def _link_files(folder: Path, patterns: Iterable[str], staged: Path) -> None:
-    """Put files where they are published from, without copying them where that can be."""
+def link_files(folder: Path, patterns: Iterable[str], staged: Path) -> None:
+    """Put the files of a folder that match patterns into another, without copying them where that can be."""
     for file in set(chain.from_iterable(map(folder.glob, patterns))):
         if not file.is_file():
             continue
@@ -270,15 +279,25 @@ def _link_files(folder: Path, patterns: Iterable[str], staged: Path) -> None:
             shutil.copyfile(file, staged / file.name)
 
 
-def _read_finished_run(run: Path, merge: bool, base_model: str | None) -> FinishedRun:
+def read_finished_run(run: Path) -> dict[str, Any]:
+    """Read the manifest of a finished run whose files are as training left them.
+
+    Raises:
+        ModelError: When it is not finished, or a file was changed.
+    """
     file = run / MANIFEST
     if not file.is_file():
         raise ModelError(f"{run} holds no finished run: it has no {MANIFEST}, which training writes last")
     manifest = _read_manifest(file)
-    for name, expected in track_progress(manifest["files"].items(), "checking the run", "files"):
+    for name, expected in track_progress(manifest.get("files", {}).items(), "checking the run", "files"):
         path = run / name
         if not path.is_file() or hash_file(path) != expected:
             raise ModelError(f"{path} is not as training left it; its hash is in {MANIFEST}")
+    return manifest
+
+
+def _settle_form(run: Path, merge: bool, base_model: str | None) -> FinishedRun:
+    manifest = read_finished_run(run)
     base = manifest["base"].get("model")
     revision = manifest["base"].get("revision")
     if base_model is not None and base_model != base:

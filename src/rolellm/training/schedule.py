@@ -99,19 +99,18 @@ def schedule_replies(examples: Sequence[Example], training: TrainingRecipe) -> S
     return Schedule(np.concatenate(epochs)[: steps * size], size, per_epoch)
 
 
-def group_by_length(lengths: Sequence[int], batch_size: int, seed: int, epoch: int = 0) -> list[int]:
-    """Order examples so that batches hold similar lengths, in random order.
+def _order_by_length(examples: Sequence[Example], training: TrainingRecipe, epoch: int) -> Index:
+    """Order examples so that batches hold similar lengths, in random order; the last one may be short.
 
     The stock length-grouped sampler also puts the *batches* in order of length. In role data a length gives the role
     away (each role has its own system instruction), so training there swings from role to role and learns worse.
-
-    Args:
-        lengths: Tokens of each example.
-        batch_size: Examples per batch; a short batch comes last.
-        seed: With the epoch, it decides the order.
-        epoch: The epoch, counted from 0.
     """
-    chance = random.Random(f"{seed}-{epoch}")
+    if not training.group_by_length:
+        return np.random.default_rng([training.seed, epoch]).permutation(len(examples))
+    lengths = [example.length for example in examples]
+    # A part of a step, whatever the passes of a process are: the order goes by what a step covers alone.
+    batch_size = math.gcd(training.replies_per_step, _ROWS)
+    chance = random.Random(f"{training.seed}-{epoch}")
     indices = list(range(len(lengths)))
     chance.shuffle(indices)
     batches: list[list[int]] = []
@@ -121,20 +120,10 @@ def group_by_length(lengths: Sequence[int], batch_size: int, seed: int, epoch: i
         for first in range(0, len(similar), batch_size):
             batches.append(similar[first : first + batch_size])
     short: list[int] = []
-    if batches and len(batches[-1]) < batch_size:
+    if len(batches[-1]) < batch_size:
         short = batches.pop()
     chance.shuffle(batches)
-    return [*chain.from_iterable(batches), *short]
-
-
-def _order_by_length(examples: Sequence[Example], training: TrainingRecipe, epoch: int) -> Index:
-    if not training.group_by_length:
-        return np.random.default_rng([training.seed, epoch]).permutation(len(examples))
-    lengths = [example.length for example in examples]
-    # A part of a step, whatever the passes of a process are: the order goes by what a step covers alone.
-    batch_size = math.gcd(training.replies_per_step, _ROWS)
-    order = group_by_length(lengths, batch_size, training.seed, epoch)
-    return np.asarray(order, np.int64)
+    return np.asarray([*chain.from_iterable(batches), *short], np.int64)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -15,8 +15,6 @@ LIST = "BREAD\nMILK\nEGGS\n\nBUTTER\nTEA\n"
 @pytest.mark.parametrize(
     ("text", "format"),
     [
-        pytest.param("JOHN: Hi.\nMARY: Ho.\nJOHN: Hum.\n", "transcript", id="no acts"),
-        pytest.param("INT. ROOM - DAY\n\nJOHN\nHi.\n\nMARY\nHo.\n\nJOHN\nHum.\n", "screenplay", id="fountain"),
         pytest.param(NOVEL, "novel", id="novel"),
         pytest.param(ZH_NOVEL, "novel", id="Chinese novel, whose lines look like labels"),
     ],

@@ -1,28 +1,12 @@
-"""The sample's characters, with what the release has of them apart: description and catchphrases."""
+"""Candidates as a reply has them."""
 
-import re
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from rolellm.core.records import Profile
-from rolellm.data.rolebench.release import load_profiles
 from rolellm.making.instruct.candidates import Candidate, parse_candidate
 from rolellm.making.instruct.segments import Segment
-
-
-@pytest.fixture(scope="session")
-def characters() -> dict[str, Profile]:
-    """The four roles of the sample, by name."""
-    found = {}
-    for profile in load_profiles("sample"):
-        description, _, tail = str(profile.description).partition(" Your catchphrase")
-        phrases = tuple(re.findall(r'"([^"]+)"', tail))
-        found[profile.role] = Profile(
-            profile.role, profile.language, profile.turns, description=description, catchphrases=phrases
-        )
-    return found
 
 
 @pytest.fixture

@@ -59,17 +59,6 @@ def test_confidence_opens_with_completeness_as_the_releases_does() -> None:
     assert parse_candidate(chinese, *ORIGIN).confidence("zh") == "完整度：高。理由：明白。真实度：blau。"
 
 
-@pytest.mark.parametrize(
-    ("item", "problem"),
-    [
-        pytest.param({"answer": "I."}, "no text `question` (found: answer)", id="no question"),
-        pytest.param({**PAIR, "answer": ["I."]}, "no text `answer`", id="list as answer"),
-    ],
-)
-def test_an_item_that_is_no_pair_says_why(item: Any, problem: str) -> None:
-    assert str(parse_candidate(item, *ORIGIN).problem).startswith(problem)
-
-
 @given(
     st.recursive(
         st.none() | st.booleans() | st.floats() | st.text(),

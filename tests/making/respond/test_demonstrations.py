@@ -2,8 +2,6 @@
 
 from dataclasses import replace
 
-import pytest
-
 from rolellm.characters.role_prompts import RolePrompts
 from rolellm.core.records import Lore, Profile
 
@@ -12,19 +10,6 @@ def test_the_best_come_first_and_without_a_shared_word_the_script_decides(charac
     prompts = RolePrompts(character)
     assert prompts.demonstrations("Parrot, who has the captain's map?", 3) == [1, 4, 2]
     assert prompts.demonstrations("Name a prime number.", 2) == [0, 1]
-
-
-@pytest.mark.parametrize(
-    ("question", "expected"),
-    [
-        pytest.param("Who forged the Kettle?", [(0, "key")], id="key, case folded"),
-        pytest.param("When does dawn come to the cape?", [(1, "words")], id="words"),
-        pytest.param("At dawn, is art for the kettle?", [(2, "key"), (0, "key")], id="keys first"),
-        pytest.param("Seven times six?", [], id="nothing shared, nothing shown"),
-    ],
-)
-def test_lore(character: Profile, question: str, expected: list[tuple[int, str]]) -> None:
-    assert [(note.place, note.by) for note in RolePrompts(character).notes(question, 2)] == expected
 
 
 def test_chinese(chinese: Profile) -> None:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import math
 import re
 import shutil
-import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,6 +41,7 @@ from rolellm.llm.model import (
     system,
     user,
 )
+from rolellm.making.duplicates import list_words
 from rolellm.making.profile.excerpts import choose_excerpts
 from rolellm.making.profile.portrait import MOST_BYTES, accept_portrait, collect_names
 from rolellm.making.settings import BuildSettings
@@ -58,7 +58,6 @@ _SENTENCE: Final = re.compile(
     rf"(?:[^!?。！？…;；:：\n\"“”‘「」『』()（）\[\]【】{{}}<>《》—–*_.]|-(?!-)|\.(?![\s'’.]|$)|(?!{_ABBREVIATED})\.)+[!?！？]?"
 )
 _CLAUSE: Final = re.compile(r"[,，、]")
-_WORD: Final = re.compile(r"[^\W_]+(?:['’-][^\W_]+)*")
 #: How many phrases a model is shown to choose from.
 OFFERED: Final = 40
 _LONGEST: Final = {"en": 8, "zh": 16}
@@ -97,10 +96,10 @@ def find_repeated_phrases(character: Profile) -> list[Phrase]:
     spellings: dict[Words, Counter[str]] = {}
     names: set[str] = set()
     for turn in character.turns:
-        names.update(_list_words(turn.speaker, language))
+        names.update(list_words(turn.speaker, language))
         if turn.kind != "speech":
             continue
-        texts = {_list_words(text, language): text for text in split_phrases(turn.content)}
+        texts = {tuple(list_words(text, language)): text for text in split_phrases(turn.content)}
         counts = other_counts
         if character.owns(turn):
             counts = own_counts
@@ -136,15 +135,6 @@ def split_phrases(line: str) -> Iterator[str]:
             first = max(len(words) - _LONGEST["en"], 0)
             for start in range(first, max(len(words) - 1, 1)):
                 yield " ".join(words[start:])
-
-
-def _list_words(text: str, language: Language) -> Words:
-    """List the words of a text, in lower case; in Chinese, its characters."""
-    folded = unicodedata.normalize("NFKC", text).replace("’", "'").lower()
-    words = _WORD.findall(folded)
-    if language == "zh":
-        return tuple("".join(words))
-    return tuple(words)
 
 
 def _is_phrase(words: Words, text: str, language: Language) -> bool:
