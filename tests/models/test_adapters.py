@@ -83,3 +83,13 @@ def test_what_is_no_adapter_for_the_base_leaves_it_as_it_was(tiny_model: Path, t
         model.add("eve", dora)
     model.remove("dora")
     assert [*model.forms] == [""]
+
+
+def test_an_adapter_with_whole_modules_is_alone_on_its_base(tiny_model: Path, tmp_path: Path) -> None:
+    plain = make_adapter(tiny_model, tmp_path / "plain", 0)
+    whole = make_adapter(tiny_model, tmp_path / "whole", 1, modules_to_save=["lm_head"])
+    for first, second in ((plain, whole), (whole, plain)):
+        model = AdapterModel(str(tiny_model))
+        model.add("first", first)
+        with pytest.raises(ModelError, match="serve it alone"):
+            model.add("second", second)

@@ -22,7 +22,9 @@ if TYPE_CHECKING:
 #: PEFT's name of the base without an adapter.
 _BASE: Final = "__base__"
 #: Settings of an adapter with which PEFT mixes no rows: it has batches of its own.
-_NOT_MIXED: Final = ("use_dora", "modules_to_save", "trainable_token_indices", "alora_invocation_tokens")
+_NOT_MIXED: Final = ("use_dora", "alora_invocation_tokens")
+#: Settings of an adapter that is alone on its base.
+_ALONE: Final = ("modules_to_save", "trainable_token_indices")
 
 
 @dataclass(slots=True, eq=False)
@@ -111,7 +113,13 @@ class AdapterModel:
         from peft import PeftModel
 
         base = self.forms[""].source.base
-        check_base(base, adapter)
+        check_tuned_on(base, adapter)
+        others = [form.source.adapter for form in self.forms.values() if form.source.adapter]
+        for path in (adapter, *others) if others else ():
+            settings = read_adapter_config(path) or {}
+            if any(map(settings.get, _ALONE)):
+                # PEFT's hooks for them stay when a batch mixes adapters, and later replies fail.
+                raise ModelError(f"{path} has {' or '.join(_ALONE)}, which go with no other adapter; serve it alone")
         form = LocalModel(base, adapter=adapter)
         key = f"adapter-{self._count}"
         self._count += 1
@@ -200,7 +208,7 @@ class AdapterModel:
         return {}, nullcontext()
 
 
-def check_base(base: str, adapter: str) -> None:
+def check_tuned_on(base: str, adapter: str) -> None:
     """Check that an adapter was tuned on a base, as far as the base that it names is here.
 
     Raises:
