@@ -79,7 +79,7 @@ class Upstream:
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=jar, timeout=timeout)
         return self._session
 
-    def ask(self, path: str, body: dict[str, Any]) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    def ask(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Its answer to this body at this path; nothing of the client's headers goes there."""
         headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "rolellm"}
         if self._key:
