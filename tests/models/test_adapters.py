@@ -85,20 +85,35 @@ def test_what_is_no_adapter_for_the_base_leaves_it_as_it_was(tiny_model: Path, t
     assert [*model.forms] == [""]
 
 
-def test_an_adapter_that_fails_leaves_no_layers_and_one_with_whole_weights_is_refused(
-    tiny_model: Path, tmp_path: Path
+def test_an_adapter_with_whole_modules_is_alone_on_its_base(tiny_model: Path, tmp_path: Path) -> None:
+    plain = make_adapter(tiny_model, tmp_path / "plain", 0)
+    whole = make_adapter(tiny_model, tmp_path / "whole", 1, modules_to_save=["lm_head"])
+    for first, second in ((plain, whole), (whole, plain)):
+        model = AdapterModel(str(tiny_model))
+        model.add("first", first)
+        with pytest.raises(ModelError, match="serve it alone"):
+            model.add("second", second)
+
+
+@pytest.mark.parametrize("options", [{"modules_to_save": ["lm_head"]}, {"trainable_token_indices": [1]}], ids=str)
+def test_an_adapter_with_whole_modules_is_not_mixed_with_its_base(
+    tiny_model: Path, tmp_path: Path, options: dict[str, Any]
 ) -> None:
     model = AdapterModel(str(tiny_model))
-    config_file = Path(make_adapter(tiny_model, tmp_path / "ada", 0)) / "adapter_config.json"
+    model.add("whole", make_adapter(tiny_model, tmp_path / "whole", 1, **options))
+    drafts = [Draft(name, model.forms[name], [1], Decoding(), False, print) for name in ("", "whole")]
+    assert [model.find_group(draft) for draft in drafts] == ["", "whole"]
+
+
+def test_an_adapter_that_fails_leaves_no_layers(tiny_model: Path, tmp_path: Path) -> None:
+    model = AdapterModel(str(tiny_model))
+    folder = Path(make_adapter(tiny_model, tmp_path / "ada", 0))
+    config_file = folder / "adapter_config.json"
     config = json.loads(config_file.read_text())
     names = [name for name, _ in model.forms[""].weights.named_modules()]
     config_file.write_text(json.dumps({**config, "r": 9}))
     with pytest.raises(ModelError, match="cannot be put on its base"):
-        model.add("ada", str(config_file.parent))
+        model.add("ada", str(folder))
     assert [name for name, _ in model.forms[""].weights.named_modules()] == names
-    for key, value in (("modules_to_save", ["lm_head"]), ("trainable_token_indices", [1])):
-        config_file.write_text(json.dumps({**config, key: value}))
-        with pytest.raises(ModelError, match=rf"whole weights of its own \({key}\)"):
-            model.add("ada", str(config_file.parent))
     config_file.write_text(json.dumps(config))
-    model.add("ada", str(config_file.parent))
+    model.add("ada", str(folder))

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 _BASE: Final = "__base__"
 #: Settings of an adapter with which PEFT mixes no rows: it has batches of its own.
 _NOT_MIXED: Final = ("use_dora", "alora_invocation_tokens")
-#: Settings with which PEFT has whole weights beside the base's: no other adapter is mixed while it is loaded.
-_NOT_SHARED: Final = ("modules_to_save", "trainable_token_indices")
+#: Settings of an adapter that is alone on its base.
+_ALONE: Final = ("modules_to_save", "trainable_token_indices")
 
 
 @dataclass(slots=True, eq=False)
@@ -114,7 +114,13 @@ class AdapterModel:
         import torch
 
         base = self.forms[""].source.base
-        check_adapter(base, adapter)
+        check_tuned_on(base, adapter)
+        others = [form.source.adapter for form in self.forms.values() if form.source.adapter]
+        for path in (adapter, *others) if others else ():
+            settings = read_adapter_config(path) or {}
+            if any(map(settings.get, _ALONE)):
+                # PEFT's hooks for them stay when a batch mixes adapters, and later replies fail.
+                raise ModelError(f"{path} has {' or '.join(_ALONE)}, which go with no other adapter; serve it alone")
         form = LocalModel(base, adapter=adapter)
         # PEFT leaves layers of an adapter that fails in the model, so it is tried on one without weights.
         with torch.device("meta"):
@@ -143,7 +149,7 @@ class AdapterModel:
         settings = read_adapter_config(adapter) if adapter else None
         if settings is None:
             return ""
-        is_plain = settings.get("peft_type") == "LORA" and not any(map(settings.get, _NOT_MIXED))
+        is_plain = settings.get("peft_type") == "LORA" and not any(map(settings.get, (*_NOT_MIXED, *_ALONE)))
         return "" if is_plain else draft.adapter
 
     def complete(self, drafts: Sequence[Draft]) -> None:
@@ -201,21 +207,15 @@ class AdapterModel:
         return {}, nullcontext()
 
 
-def check_adapter(base: str, adapter: str) -> None:
-    """Check that an adapter shares a base with others, as far as the base that it names is here.
+def check_tuned_on(base: str, adapter: str) -> None:
+    """Check that an adapter was tuned on a base, as far as the base that it names is here.
 
     Raises:
-        ModelError: When it was tuned on another one, has whole weights of its own, or is no adapter.
+        ModelError: When it was tuned on another one, or is no adapter.
     """
     settings = read_adapter_config(adapter)
     if settings is None:
         raise ModelError(f"{adapter} is not an adapter: it has no adapter_config.json")
-    whole = [key for key in _NOT_SHARED if settings.get(key)]
-    if whole:
-        raise ModelError(
-            f"the adapter {adapter} has whole weights of its own ({whole[0]}), which cannot share a base; "
-            f"serve it by itself, merged: rolellm export {adapter} --to merged --out DIR"
-        )
     tuned_on = str(settings.get("base_model_name_or_path") or "")
     is_here = Path(tuned_on).is_dir() and Path(base).is_dir()
     if is_here and hash_model(tuned_on) != hash_model(base):

@@ -124,7 +124,7 @@ class _Batches:
         return batch
 
 
-def build_application(model: AdapterModel, plain: str) -> Starlette:
+def build_adapter_server(model: AdapterModel, plain: str) -> Starlette:
     """The server as an ASGI application; the base is called ``plain``."""
     routes = [
         Route("/health", _report_health),
@@ -270,7 +270,7 @@ def run(settings: dict[str, Any]) -> None:
     _open_last_turn(model, "")
     for name, adapter in settings["adapters"].items():
         add_adapter(model, name, adapter)
-    app = build_application(model, settings["plain"])
+    app = build_adapter_server(model, settings["plain"])
     listening = socket.create_server(("127.0.0.1", settings["port"]), backlog=2048)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
     serve(listening, app)

@@ -19,7 +19,7 @@ from typing import Any, Final
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.llm.llm import LLM
 from rolellm.llm.vllm import VLLMServer
-from rolellm.models.adapters import check_adapter
+from rolellm.models.adapters import check_tuned_on
 from rolellm.models.local_model import LocalModel
 from rolellm.models.prompts.render import load_chat_template
 from rolellm.playing.server import listen
@@ -117,7 +117,7 @@ def run_adapter_server(base: str, adapters: Mapping[str, str], default: str = ""
         ModelError: When a model cannot be loaded, an adapter is for another base, or the server does not start.
     """
     for adapter in adapters:
-        check_adapter(base, adapter)
+        check_tuned_on(base, adapter)
     local = LocalModel(base)
     tokenizer = LocalModel(base, adapter=default).source.tokenizer if default else local.source.tokenizer
     port = _find_free_port()
@@ -137,7 +137,7 @@ def run_vllm(command: Sequence[str], base: str, adapters: Mapping[str, str], def
         SettingsError: For adapters whose chat templates differ: vLLM has one.
     """
     for adapter in adapters:
-        check_adapter(base, adapter)
+        check_tuned_on(base, adapter)
     models = [LocalModel(base, adapter=adapter) for adapter in adapters] or [LocalModel(base)]
     templates = {model.tokenizer.chat_template or load_chat_template() for model in models}
     if len(templates) > 1:
