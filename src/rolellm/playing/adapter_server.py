@@ -256,8 +256,11 @@ def _open_last_turn(model: AdapterModel, name: str) -> None:
 def _is_same(first: Any, second: Any) -> bool:
     if not (first.is_fast and second.is_fast) or first.chat_template != second.chat_template:
         return False
-    backends = (first.backend_tokenizer.to_str(), second.backend_tokenizer.to_str())
-    return first.special_tokens_map == second.special_tokens_map and backends[0] == backends[1]
+    if first.special_tokens_map != second.special_tokens_map:
+        return False
+    backend: str = first.backend_tokenizer.to_str()
+    is_same: bool = backend == second.backend_tokenizer.to_str()
+    return is_same
 
 
 def run(settings: dict[str, Any]) -> None:
