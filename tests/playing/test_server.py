@@ -276,7 +276,7 @@ def test_roles_come_and_go_with_a_key(served: tuple[str, Any], keyed: str, conne
     assert ask(client, "Why?", model="Queen of Hearts").choices[0].message.content == "Why?"
     refusals = {
         "two roles are called 'Queen of Hearts'": change(keyed, "POST", role="Queen of Hearts"),
-        "takes no adapters": change(keyed, "POST", role="Long John Silver", adapter=str(tmp_path)),
+        "llama.cpp's server has no adapter": change(keyed, "POST", role="Long John Silver", adapter=str(tmp_path)),
         "no role 'nobody'": change(keyed, "POST", role="nobody"),
         "send role": change(keyed, "POST", name="nobody"),
         "there is no role 'nobody'": change(keyed, "DELETE", "/nobody"),
@@ -288,6 +288,19 @@ def test_roles_come_and_go_with_a_key(served: tuple[str, Any], keyed: str, conne
     assert change(keyed, "DELETE", "/queen%20of%20hearts").json()["deleted"]
     with pytest.raises(openai.NotFoundError, match=r"no role 'Queen of Hearts'.*Ada Fenn"):
         ask(client, "Why?", model="Queen of Hearts")
+
+
+def test_adapters_of_llama_cpp_are_named_in_each_request(
+    card: Path, serving: Serving, upstream: Any, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream, "adapters", ["bo", "ada"])
+    words = (f"{card}=ada.gguf", "queen of hearts", "long john silver=eve.gguf", "--llm", upstream.url)
+    client = connect(serving(*words, "--model", "parrot")[0])
+    for role, lora in (("Ada Fenn", [{"id": 1, "scale": 1.0}]), ("Queen of Hearts", []), ("parrot", [])):
+        ask(client, "Why?", model=role)
+        assert (upstream.bodies[-1]["model"], upstream.bodies[-1]["lora"]) == ("parrot", lora)
+    with pytest.raises(openai.BadRequestError, match=r"no adapter eve.gguf, only bo.gguf, ada.gguf"):
+        ask(client, "Why?", model="Long John Silver")
 
 
 @pytest.mark.slow

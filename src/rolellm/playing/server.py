@@ -109,6 +109,8 @@ def build_application(
     state.players = dict(players)
     state.served = served
     state.default = default
+    # llama.cpp's server takes its adapters by number.
+    state.loras = None
     # Changes of the cast wait for each other.
     state.changing = asyncio.Lock()
     state.names = [*players, plain]
@@ -126,6 +128,8 @@ async def _open_upstream(app: Starlette) -> AsyncIterator[None]:
     owner = listing.get(upstream.endpoint.settings.model or "", {}).get("owned_by")
     upstream.continuing = _CONTINUE if owner in _TOLD_TO_CONTINUE else {}
     async with upstream.open_session():
+        if any(model.get("owned_by") == "llamacpp" for model in listing.values()):
+            app.state.loras = await upstream.list_loras()
         yield
 
 
@@ -156,7 +160,7 @@ async def _complete_text(request: Request) -> Relay:
     upstream: Upstream = request.app.state.upstream
     body = await _read_body(request)
     name = _find_model(body.get("model"), request.app.state.names)
-    sent = {**body, **upstream.endpoint.settings.extra_body, "model": _find_served(request, name)}
+    sent = {**body, **upstream.endpoint.settings.extra_body, **_name_model(request, name)}
     return Relay(upstream, sent, name, path="completions")
 
 
@@ -182,7 +186,7 @@ async def _prepare(request: Request, body: dict[str, Any]) -> tuple[str, dict[st
     settings = upstream.endpoint.settings
     name = _find_model(body.get("model"), request.app.state.names)
     player = players.get(name)
-    sent = {**body, **settings.extra_body, "model": _find_served(request, name)}
+    sent = {**body, **settings.extra_body, **_name_model(request, name)}
     stops: list[str] = []
     try:
         if request.app.state.ignored is not None:
@@ -201,10 +205,26 @@ async def _prepare(request: Request, body: dict[str, Any]) -> tuple[str, dict[st
     return name, sent, stops
 
 
-def _find_served(request: Request, name: str) -> str:
-    """Find the model that answers for a role, as the other server calls it."""
-    served: str = request.app.state.served.get(name, request.app.state.default)
-    return served
+def _name_model(request: Request, name: str) -> dict[str, Any]:
+    """Name the model that answers for a role, as the other server has it."""
+    state = request.app.state
+    served = state.served.get(name, state.default)
+    if state.loras is None:
+        return {"model": served}
+    fields = {"model": state.upstream.endpoint.settings.model}
+    if name in state.served:
+        return {**fields, "lora": [{"id": _find_lora(state.loras, served), "scale": 1.0}]}
+    # Those that it was started with are not to answer for others.
+    return {**fields, "lora": []} if state.loras else fields
+
+
+def _find_lora(loras: Mapping[str, int], adapter: str) -> int:
+    file = Path(adapter).name
+    if file not in loras:
+        listed = ", ".join(loras) or "none"
+        problem = f"llama.cpp's server has no adapter {file}, only {listed}; start it with --lora FILE.gguf for each"
+        raise _InvalidRequestError(400, problem)
+    return loras[file]
 
 
 async def _add_role(request: Request) -> Response:
@@ -225,7 +245,10 @@ async def _add_role(request: Request) -> Response:
         except RoleLLMError as error:
             raise _InvalidRequestError(400, str(error)) from error
         name = player.role
-        if adapter:
+        if adapter and state.loras is not None:
+            _find_lora(state.loras, adapter)
+            state.served[name] = adapter
+        elif adapter:
             if Path(adapter).is_dir():
                 adapter = str(Path(adapter).absolute())
             await _change_adapter(request, "load", name, {"lora_name": name, "lora_path": adapter})
@@ -244,7 +267,8 @@ async def _remove_role(request: Request) -> Response:
         state.names.remove(name)
         del state.players[name]
         adapter = state.served.pop(name, None)
-        if adapter is not None and adapter not in (*state.served.values(), state.default):
+        is_shared = adapter in (*state.served.values(), state.default)
+        if adapter is not None and state.loras is None and not is_shared:
             await _change_adapter(request, "unload", name, {"lora_name": adapter})
     return JSONResponse({"id": name, "object": "model", "deleted": True})
 
