@@ -296,9 +296,10 @@ def test_adapters_of_llama_cpp_are_named_in_each_request(
     monkeypatch.setattr(upstream, "adapters", ["bo", "ada"])
     words = (f"{card}=ada.gguf", "queen of hearts", "long john silver=eve.gguf", "--llm", upstream.url)
     client = connect(serving(*words, "--model", "parrot")[0])
-    for role, lora in (("Ada Fenn", [{"id": 1, "scale": 1.0}]), ("Queen of Hearts", []), ("parrot", [])):
+    for role, scale in (("Ada Fenn", 1.0), ("Queen of Hearts", 0.0), ("parrot", 0.0)):
         ask(client, "Why?", model=role)
-        assert (upstream.bodies[-1]["model"], upstream.bodies[-1]["lora"]) == ("parrot", lora)
+        body = upstream.bodies[-1]
+        assert (body["model"], body["lora"]) == ("parrot", [{"id": 0, "scale": 0.0}, {"id": 1, "scale": scale}])
     with pytest.raises(openai.BadRequestError, match=r"no adapter eve.gguf, only bo.gguf, ada.gguf"):
         ask(client, "Why?", model="Long John Silver")
 

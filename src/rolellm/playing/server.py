@@ -212,10 +212,12 @@ def _name_model(request: Request, name: str) -> dict[str, Any]:
     if state.loras is None:
         return {"model": served}
     fields = {"model": state.upstream.endpoint.settings.model}
-    if name in state.served:
-        return {**fields, "lora": [{"id": _find_lora(state.loras, served), "scale": 1.0}]}
-    # Those that it was started with are not to answer for others.
-    return {**fields, "lora": []} if state.loras else fields
+    if not state.loras and name not in state.served:
+        return fields
+    own = _find_lora(state.loras, served) if name in state.served else None
+    # It takes an empty list for all that it was started with.
+    scales = [{"id": number, "scale": float(number == own)} for number in state.loras.values()]
+    return {**fields, "lora": scales}
 
 
 def _find_lora(loras: Mapping[str, int], adapter: str) -> int:
