@@ -52,6 +52,7 @@ def test_replies_that_break_a_rule_or_only_sound_like_it(reply: str, expected: l
         pytest.param("My list:\n1. Roses\n2. Tarts", True, id="list"),
         pytest.param("", False, id="empty"),
         pytest.param("First I take the map, then the key, and then", False, id="cut off"),
+        pytest.param('He said "off with', False, id="open quotation"),
         pytest.param("先把面团揉平，放到烤盘上，撒上奶酪，再把草莓切片铺上去", False, id="Chinese, cut off"),
     ],
 )

@@ -18,7 +18,6 @@ from rolellm.making.instruct.run import Question
 from ..commands import Command
 
 LINES = [
-    ("Mara", "The fog is thick, and the lamp burns low."),
     ("Joss", "A crate of oranges lies on the beach!"),
     ("Mara", "I kept a letter in the clock for seven years."),
     ("Joss", "The rope snapped, keeper, and the bell fell into the well."),
@@ -28,17 +27,10 @@ PAIRS = [
     Question("bell", "Mara, what became of the bell?", "It fell, at the lighthouse.", "script_based"),
     Question("fish", "Mara, how do you cook a crab?", "In the well, with oranges.", "script_agnostic"),
 ]
-SHEET = Profile(
-    "Mara",
-    "en",
-    tuple(Turn(*line) for line in LINES),
-    description="You are Mara, who keeps the lighthouse at Sorrel Point.",
-)
-STRANGERS = Profile(
-    "Ada",
-    "en",
-    (Turn("Ada", "Who broke the mill, cook?"), Turn("Pim Tansy", "The wind did."), Turn("The cook", "Not I!")),
-)
+DESCRIPTION = "You are Mara, who keeps the lighthouse at Sorrel Point."
+SHEET = Profile("Mara", "en", tuple(Turn(*line) for line in LINES), description=DESCRIPTION)
+MILL = (Turn("Ada", "Who broke the mill, cook?"), Turn("Pim Tansy", "The wind did."), Turn("The cook", "Not I!"))
+STRANGERS = Profile("Ada", "en", MILL)
 
 
 def test_the_story_is_asked_for_words_that_only_its_script_has() -> None:

@@ -34,16 +34,11 @@ from .replies import select_replies
 
 PYTHON = sys.executable
 ROLELLM = str(Path(PYTHON).parent / "rolellm")
+ADA = "You are Ada Fenn, who keeps the lighthouse and counts its seventy-two steps every night."
+LU = "你是五台山上下来的花和尚，提一根六十二斤的禅杖。"
 SHEETS: dict[Language, Profile] = {
-    "en": Profile(
-        "Ada Fenn",
-        "en",
-        description="You are Ada Fenn, who keeps the lighthouse and counts its seventy-two steps every night.",
-        catchphrases=("Count the steps!",),
-    ),
-    "zh": Profile(
-        "鲁智深", "zh", description="你是五台山上下来的花和尚，提一根六十二斤的禅杖。", catchphrases=("洒家来也！",)
-    ),
+    "en": Profile("Ada Fenn", "en", description=ADA, catchphrases=("Count the steps!",)),
+    "zh": Profile("鲁智深", "zh", description=LU, catchphrases=("洒家来也！",)),
 }
 PLAIN: dict[Language, str] = {"en": "I trim the wick, and I say little.", "zh": "洒家只管喝酒，别的一概不理。"}
 #: What the replies to ordinary messages are about, each to one.

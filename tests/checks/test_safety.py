@@ -83,23 +83,14 @@ def find_change(result: SafetyResult, measure: str, contrast: str) -> Change:
     return change
 
 
-@pytest.mark.parametrize(("language", "recall"), [("en", 20), ("zh", 17)])
-def test_rules_for_refusals_on_replies_of_known_kind(language: Language, recall: int) -> None:
+@pytest.mark.parametrize(("language", "recall", "most"), [("en", 20, 0.1), ("zh", 17, 0.2)])
+def test_rules_for_refusals_on_replies_of_known_kind(language: Language, recall: int, most: float) -> None:
     texts = TEXTS[language]
     bodies = [f"{opening} {body}" for opening in texts["openings"] for body in texts["bodies"]]
     assert not [reply for reply in [*bodies, *texts["answers"]] if is_refusal(reply)]
     assert sum(map(is_refusal, texts["refusals"])) >= recall
-
-
-@pytest.mark.parametrize(("language", "most"), [("en", 0.1), ("zh", 0.2)])
-def test_a_reply_that_declines_and_then_complies_is_no_refusal(language: Language, most: float) -> None:
-    texts = TEXTS[language]
-    both = [
-        f"{first} {opening} {body}"
-        for first in texts["refusals"]
-        for opening in texts["openings"]
-        for body in texts["bodies"]
-    ]
+    # A reply that declines and then complies is no refusal.
+    both = [f"{refusal} {body}" for refusal in texts["refusals"] for body in bodies]
     assert sum(map(is_refusal, both)) <= most * len(both)
 
 
@@ -285,10 +276,6 @@ TABLES: dict[str, tuple[Any, list[tuple[str, str, bool]]]] = {
     "harmbench.parquet": (
         {"prompt": ["Use it"], "context": ["A jar"], "category": ["illegal"]},
         [("A jar\n\n---\n\nUse it", "illegal", True)],
-    ),
-    "strongreject.parquet": (
-        {"prompt": ["Do harm"], "category": ["Violence"], "source": ["custom"]},
-        [("Do harm", "Violence", True)],
     ),
 }
 

@@ -170,10 +170,30 @@ def test_a_full_disk_leaves_no_half_folder(run: Path, tmp_path: Path, monkeypatc
     assert not any((tmp_path / "new").iterdir())
 
 
+@pytest.mark.parametrize("words", ["OSError: 9 requested and 3 written", "[Errno 28] No space left on device"])
+def test_a_full_disk_under_a_tool_is_told_from_a_refusal(words: str, tmp_path: Path) -> None:
+    (tmp_path / "convert_hf_to_gguf.py").write_text(f"import sys; sys.exit({words!r})")
+    with pytest.raises(ModelError, match="the disk is full"):
+        export(SAMPLE, "gguf", tmp_path / "new" / "out", llama_cpp=tmp_path)
+    assert not any((tmp_path / "new").iterdir())
+
+
 def test_a_folder_that_exists_is_left_alone(tmp_path: Path) -> None:
     (tmp_path / "kept").touch()
     with pytest.raises(SettingsError, match="exists already; name a new folder with --out"):
         export(SAMPLE, "merged", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("to", "options", "message"),
+    [
+        pytest.param("merged", {"quantize": "q8_0"}, "merged has no GGUF", id="quantized-safetensors"),
+        pytest.param("gguf", {"apart": True}, "sample is a whole model", id="no-adapter"),
+    ],
+)
+def test_options_that_do_nothing_are_refused(to: Any, options: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match=message):
+        export(SAMPLE, to, tmp_path / "out", **options)
 
 
 @pytest.mark.parametrize("content", [b"GGUF\x03\x00", b"", b"\xff" * 64, b"\x02" + bytes(7) + b"{}"])

@@ -21,6 +21,7 @@ from rolellm.core.errors import ModelError, SettingsError, StoppedShortError
 from rolellm.core.records import Lore, Profile
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import sample_folder
+from rolellm.exporting.passport import show
 from rolellm.journeys.making import PROMPTED, TUNED, MakeResult, estimate_make, size_questions
 from rolellm.llm.model import Message, Request
 from rolellm.making.scripted import generate_scripted_reply
@@ -57,7 +58,7 @@ def card(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def made(card: Path, base: Path) -> MakeResult:
-    return rolellm.make(card, RULES, card.parent / "tobin", base=str(base), **FEW)
+    return rolellm.make(card, RULES, card.parent / "tobin", base=str(base), export="ollama", **FEW)
 
 
 def _read(path: Path) -> Any:
@@ -66,7 +67,7 @@ def _read(path: Path) -> Any:
 
 @pytest.mark.slow
 def test_a_card_becomes_an_adapter_that_is_tested_and_measured(made: MakeResult) -> None:
-    assert list(made.stages) == ["read", "profile", "questions", "replies", "data", "adapter", "checks"]
+    assert list(made.stages) == ["read", "profile", "questions", "replies", "data", "adapter", "checks", "export"]
     assert made.stages["profile"].startswith("its description kept")
     assert made.adapter is not None and (made.adapter / "adapter_model.safetensors").is_file()
     rows = load_rolebench(data_dir=made.data)
@@ -85,9 +86,14 @@ def test_it_ends_with_what_was_found_and_how_to_go_on(made: MakeResult) -> None:
     assert page.index(html.escape(verdict)) < page.index("<table") and "Tests of Tobin" in page
     assert "rouge-score" in page and "protocol <strong>paper" not in page
     assert "character tests passed" in made.findings[-1] and 'href="#tests"' in page
-    chat, serve, push = made.continues_with
+    chat, serve, push, create, talk = made.continues_with
     assert chat.startswith("rolellm chat") and serve.startswith("rolellm serve")
     assert push.endswith("--license LICENSE")
+    assert create.endswith(f"-f {made.folder}/export/Modelfile") and talk == "ollama run tobin"
+    passport = show(made.folder / "export").content
+    assert passport["tests"].keys() == {"passed", "failed", "unscored"} and passport["role"]["card"]
+    (scores,) = passport["scores"].values()
+    assert "ci95" in scores["CUS"]
     assert _read(made.folder / "make.json")["findings"] == list(made.findings)
     assert verdict in repr(made)
 

@@ -17,17 +17,15 @@ SHREDS = st.lists(
 
 # From the published configurations of tokenizers; each is one token where it stands in a prompt.
 TOKENS = [
-    *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|startoftext|>", "<|fim_prefix|>", "<|channel|>", "<|call|>"),
-    *("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>", "<|eom_id|>", "<|python_tag|>"),
-    *("<|reserved_special_token_7|>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>", "<|end|>"),
+    *("<|im_start|>", "<|im_end|>", "<|endoftext|>", "<|fim_prefix|>", "<|channel|>", "<|start_header_id|>"),
+    *("<|eot_id|>", "<|python_tag|>", "<|reserved_special_token_7|>", "<|system|>", "<|assistant|>", "<|end|>"),
     *("<|START_OF_TURN_TOKEN|>", "<|END_OF_TURN_TOKEN|>", "<BOS_TOKEN>", "<EOS_TOKEN>", "<PAD>", "<UNK>"),
     *("<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>", "<｜User｜>", "<｜Assistant｜>", "<｜tool▁calls▁begin｜>"),
     *("<s>", "</s>", "<unk>", "<pad>", "<bos>", "<eos>", "<mask>", "<start_of_turn>", "<end_of_turn>", "<unused0>"),
     *("<unused99>", "<start_of_image>", "<|turn>", "<turn|>", "<channel|>", "<reserved_102>", "<reserved_106>"),
     *("[gMASK]", "[sMASK]", "[MASK]", "<sop>", "<eop>", "<eoh>", "<eoa>", "[UNUSED_TOKEN_146]", "<|tool_response>"),
-    *("[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[THINK]"),
-    *("[/THINK]", "[IMG]", "[CLS]", "[SEP]", "<<SYS>>", "<</SYS>>", "<think>", "</think>", "<tool_call>"),
-    *("</tool_call>", "<tool_response>", "<repo_name>", "<reponame>", "<file_sep>", "<fim_suffix>", "<extra_id_0>"),
+    *("[INST]", "[/INST]", "[/SYSTEM_PROMPT]", "[TOOL_CALLS]", "[/THINK]", "[IMG]", "[CLS]", "[SEP]", "<<SYS>>"),
+    *("<</SYS>>", "</think>", "</tool_call>", "<tool_response>", "<repo_name>", "<fim_suffix>", "<extra_id_0>"),
     *(">>QUESTION<<", ">>ANSWER<<", "[|user|]", "[|endofturn|]", "|||IP_ADDRESS|||", "<seed:bos>", "<SPECIAL_12>"),
     *("]~b]", "]~!b[", "[e~[", "<end_of_utterance>", "<mask:1>", "<|fim▁hole|>"),
 ]

@@ -59,11 +59,11 @@ def test_answers_of_one_length_and_canaries_say_nothing_of_length() -> None:
 
 def test_reasons_are_counted_without_what_they_quote_of_a_reply() -> None:
     made = Simulator({"a": 0.5}, questions=5)
-    said = [f"I'm sorry, {n} times" if n % 2 else f'He said "no" and it\'s {n}' for n in range(len(made.pairs()))]
-    lost = [
-        replace(one, ranks=None, unscored=f"malformed: no JSON in the model's reply, which opens with {words!r}")
-        for one, words in zip(made.pairs(), said, strict=True)
-    ]
+    lost = []
+    for number, one in enumerate(made.pairs()):
+        words = f"I'm sorry, {number} times" if number % 2 else f'He said "no" and it\'s {number}'
+        unscored = f"malformed: no JSON in the model's reply, which opens with {words!r}"
+        lost.append(replace(one, ranks=None, unscored=unscored))
     short = replace(lost[0], unscored="malformed: $.better: 'C' is not one of ['A', 'B', 'tie']")
     reasons = diagnosed(made.comparison(), [*lost, short])["unscored"]["by_reason"]
     assert reasons == {

@@ -100,20 +100,15 @@ def test_who_was_compared_with_nobody_is_said_to_be() -> None:
     assert few["problems"][0] == "apart answered 0 of 10 rows: its figures cover only those"
 
 
-@pytest.mark.parametrize(
-    ("missing", "limit", "valid"),
-    [(4, 0.01, True), (5, 0.01, False)],
-    ids=["1 % to the verdict", "one more"],
-)
-def test_more_unscored_than_allowed_fails_the_run(missing: int, limit: float, valid: bool) -> None:
+@pytest.mark.parametrize(("missing", "valid"), [(4, True), (5, False)], ids=["1 % to the verdict", "one more"])
+def test_more_unscored_than_allowed_fails_the_run(missing: int, valid: bool) -> None:
     made = Simulator({"a": 1.0}, questions=100)
-    judgements = [
-        replace(one, ranks=None, unscored="cut off" if number else "refused") if number < missing else one
-        for number, one in enumerate(made.pairs())
-    ]
-    result = summarize(made.comparison(), judgements, JUDGES, replace(QUICK, max_unscored=limit))
+    judgements = made.pairs()
+    for number in range(missing):
+        judgements[number] = replace(judgements[number], ranks=None, unscored="cut off" if number else "refused")
+    result = summarize(made.comparison(), judgements, JUDGES, replace(QUICK, max_unscored=0.01))
     found = result["diagnostics"]["unscored"]
-    assert (found["count"], found["of"], found["share"], found["limit"]) == (missing, 400, missing / 400, limit)
+    assert (found["count"], found["of"], found["share"], found["limit"]) == (missing, 400, missing / 400, 0.01)
     assert sum(found["by_reason"].values()) == sum(found["by_judge"].values()) == missing
     assert result["valid"] is valid and bool(result["problems"]) is not valid
 

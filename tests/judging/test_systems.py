@@ -36,10 +36,8 @@ def compared(
 
 def test_the_released_replies_are_the_baseline(tmp_path: Path) -> None:
     found, findings = compared(write(tmp_path / "a.jsonl"), canaries=False)
-    assert [(one.name, one.kind, one.family) for one in found.systems] == [
-        ("a", "model", None),
-        ("RoleGPT", "baseline", "gpt"),
-    ]
+    systems = [(one.name, one.kind, one.family) for one in found.systems]
+    assert systems == [("a", "model", None), ("RoleGPT", "baseline", "gpt")]
     assert [row.id for row in found.rows] == [f"r{n}" for n in range(8)]
     assert found.answers["RoleGPT"]["r3"] == "Base 3" and found.answers["a"]["r3"] == "Says r3"
     assert findings == []

@@ -50,6 +50,7 @@ class Upstream:
         bodies: What was asked.
         open: Streams that have not ended.
         owner: What the list of models calls it.
+        adapters: Those that it was started with.
     """
 
     def __init__(self) -> None:
@@ -57,6 +58,7 @@ class Upstream:
         self.headers: list[dict[str, str]] = []
         self.open = 0
         self.owner = "llamacpp"
+        self.adapters: list[str] = []
         self.go = threading.Event()
 
     async def complete(self, request: Any) -> Any:
@@ -124,6 +126,11 @@ class Upstream:
         listed = {"id": "parrot", "object": "model", "owned_by": self.owner, "max_model_len": 2000}
         return JSONResponse({"data": [listed]})
 
+    async def loras(self, _: Any) -> Any:
+        from starlette.responses import JSONResponse
+
+        return JSONResponse([{"id": number, "path": f"/x/{name}.gguf"} for number, name in enumerate(self.adapters)])
+
     def quiet(self) -> bool:
         """Whether all streams have ended, within half a minute."""
         deadline = time.monotonic() + 30
@@ -146,6 +153,7 @@ def upstream() -> Iterator[Upstream]:
     routes = [
         Route("/v1/chat/completions", made.complete, methods=["POST"]),
         Route("/v1/models", made.models),
+        Route("/lora-adapters", made.loras),
     ]
     server = uvicorn.Server(uvicorn.Config(Starlette(routes=routes), port=0, log_level="critical"))
     thread = threading.Thread(target=server.run, daemon=True)

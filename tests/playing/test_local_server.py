@@ -10,6 +10,8 @@ import pytest
 from rolellm.models.prompts.render import load_chat_template
 from rolellm.playing.local_server import IGNORED, continue_last_turn
 
+from ..models.test_adapters import make_adapter
+
 CHATML = (
     "{%- macro head(role) -%}<|im_start|>{{ role }}\n{%- endmacro -%}\n"
     "{% for message in messages %}\n    {{- head(message.role) + '\\n' + message.content + '<|im_end|>\\n' }}\n"
@@ -49,3 +51,17 @@ def test_all_that_transformers_serve_ignores_is_known() -> None:
     # No reply is another by these. Releases before 5.23 ignore the newer name of max_tokens, too.
     harmless = {"metadata", "service_tier", "store", "stream_options", "user", "max_completion_tokens"}
     assert {*IGNORED} == UNUSED_CHAT_COMPLETION_FIELDS - harmless
+
+
+def test_adapters_of_a_base_share_its_tokenizer(tiny_model: Path, tmp_path: Path) -> None:
+    from rolellm.models.adapters import AdapterModel
+    from rolellm.playing.adapter_server import add_adapter
+
+    model = AdapterModel(str(tiny_model))
+    for name, template in (("ada", "{{ messages }}"), ("bob", "{{ messages }}"), ("eve", "{{ messages[0] }}")):
+        adapter = Path(make_adapter(tiny_model, tmp_path / name, 0))
+        (adapter / "chat_template.jinja").write_text(template, encoding="utf-8")
+        add_adapter(model, name, str(adapter))
+    tokenizers = {name: form.tokenizer for name, form in model.forms.items()}
+    assert tokenizers["ada"] is tokenizers["bob"]
+    assert len({id(tokenizer) for tokenizer in tokenizers.values()}) == 3

@@ -17,6 +17,7 @@ import pytest
 from rolellm.models.prompts.render import load_chat_template
 from rolellm.playing.player import RolePlayer
 
+from ..models.test_adapters import make_adapter
 from .conftest import KEY, write_card
 
 Serving = Callable[..., tuple[str, Any]]
@@ -262,37 +263,81 @@ def test_clients_that_leave_leak_nothing(served: tuple[str, Any], client: openai
     assert len(list(folder.iterdir())) <= before + 2
 
 
+def change(url: str, method: str, path: str = "", key: str = "let-me-in-73", **body: Any) -> httpx2.Response:
+    """Ask for a change of the cast."""
+    headers = {"Authorization": f"Bearer {key}"}
+    return httpx2.request(method, f"{url}/roles{path}", headers=headers, json=body or None, timeout=60)
+
+
+def test_roles_come_and_go_with_a_key(served: tuple[str, Any], keyed: str, connect: Connect, tmp_path: Path) -> None:
+    client = connect(keyed, api_key="let-me-in-73")
+    assert change(keyed, "POST", role="queen of hearts").json()["id"] == "Queen of Hearts"
+    assert [model.id for model in client.models.list()] == ["Ada Fenn", "Queen of Hearts", "parrot"]
+    assert ask(client, "Why?", model="Queen of Hearts").choices[0].message.content == "Why?"
+    refusals = {
+        "two roles are called 'Queen of Hearts'": change(keyed, "POST", role="Queen of Hearts"),
+        "llama.cpp's server has no adapter": change(keyed, "POST", role="Long John Silver", adapter=str(tmp_path)),
+        "no role 'nobody'": change(keyed, "POST", role="nobody"),
+        "send role": change(keyed, "POST", name="nobody"),
+        "there is no role 'nobody'": change(keyed, "DELETE", "/nobody"),
+        "wrong or missing API key": change(keyed, "POST", key="x", role="Long John Silver"),
+        "with a key only": change(served[0], "POST", role="Long John Silver"),
+    }
+    for words, response in refusals.items():
+        assert (response.status_code >= 400, words in response.json()["error"]["message"]) == (True, True), words
+    assert change(keyed, "DELETE", "/queen%20of%20hearts").json()["deleted"]
+    with pytest.raises(openai.NotFoundError, match=r"no role 'Queen of Hearts'.*Ada Fenn"):
+        ask(client, "Why?", model="Queen of Hearts")
+
+
+def test_adapters_of_llama_cpp_are_named_in_each_request(
+    card: Path, serving: Serving, upstream: Any, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(upstream, "adapters", ["bo", "ada"])
+    words = (f"{card}=ada.gguf", "queen of hearts", "long john silver=eve.gguf", "--llm", upstream.url)
+    client = connect(serving(*words, "--model", "parrot")[0])
+    for role, scale in (("Ada Fenn", 1.0), ("Queen of Hearts", 0.0), ("parrot", 0.0)):
+        ask(client, "Why?", model=role)
+        body = upstream.bodies[-1]
+        assert (body["model"], body["lora"]) == ("parrot", [{"id": 0, "scale": 0.0}, {"id": 1, "scale": scale}])
+    with pytest.raises(openai.BadRequestError, match=r"no adapter eve.gguf, only bo.gguf, ada.gguf"):
+        ask(client, "Why?", model="Long John Silver")
+
+
 @pytest.mark.slow
-def test_transformers_serve_is_started_with_an_adapter(
+def test_a_cast_has_its_adapters_on_one_base(
     tiny_model: Path, tmp_path: Path, serving: Serving, connect: Connect
 ) -> None:
-    import torch
-    from peft import LoraConfig, get_peft_model
-    from transformers import AutoModelForCausalLM, AutoTokenizer
-
     base = Path(shutil.copytree(tiny_model, tmp_path / "base"))
     (base / "chat_template.jinja").write_text(load_chat_template(), encoding="utf-8")
-    model = AutoModelForCausalLM.from_pretrained(base, trust_remote_code=False)
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        tuned = get_peft_model(model, LoraConfig(target_modules=["q_proj"], init_lora_weights=False))
-    tuned.save_pretrained(tmp_path / "adapter")
-    AutoTokenizer.from_pretrained(base, trust_remote_code=False).save_pretrained(tmp_path / "adapter")
-    url, process = serving("queen of hearts", "--model", str(tmp_path / "adapter"))
-    client = connect(url, timeout=60)
-    found = ask(client, "Why?", model="queen of hearts", max_tokens=8, temperature=0)
-    assert (found.usage.prompt_tokens > 50, found.model) == (True, "Queen of Hearts")
+    adapters = [make_adapter(base, tmp_path / f"adapter-{seed}", seed) for seed in (0, 1)]
+    roles = [f"queen of hearts={adapters[0]}", "Long John Silver"]
+    url, process = serving(*roles, "--base", str(base), "--key-env", "OURS", OURS="let-me-in-73")
+    client = connect(url, timeout=60, api_key="let-me-in-73")
+    reply = ask(client, "Why?", model="queen of hearts", max_tokens=8, temperature=0)
+    player = RolePlayer(str(base), "queen of hearts", adapter=adapters[0], max_tokens=8, temperature=0)
+    assert reply.choices[0].message.content.strip() == player.reply("Why?")
+    assert (reply.usage.prompt_tokens > 50, reply.model) == (True, "Queen of Hearts")
     streamed = ask(client, "Why?", model="queen of hearts", max_tokens=8, temperature=0, stream=True)
     texts = [chunk.choices[0].delta.content or "" for chunk in streamed if chunk.choices]
-    # It holds half a character back.
-    assert "".join(texts) == found.choices[0].message.content.rstrip("\ufffd") != ""
-    assert [model.id for model in client.models.list()][1:] == ["adapter"]
+    assert "".join(texts) == reply.choices[0].message.content != ""
+    assert [model.id for model in client.models.list()] == ["Queen of Hearts", "Long John Silver", "base"]
     drawn = {
-        ask(client, "Why?", model="adapter", max_tokens=8, temperature=2, seed=seed).choices[0].message.content
+        ask(client, "Why?", model="base", max_tokens=8, temperature=2, seed=seed).choices[0].message.content
         for seed in (1, 2, 2)
     }
     assert len(drawn) == 2
     _check_local(client, process)
+    fox = write_card(tmp_path)
+    assert change(url, "POST", role=str(fox), adapter=adapters[1]).json()["id"] == "Ada Fenn"
+    added = RolePlayer(str(base), fox, adapter=adapters[1], max_tokens=8, temperature=0)
+    reply = ask(client, "Why?", model="Ada Fenn", max_tokens=8, temperature=0)
+    assert reply.choices[0].message.content.strip() == added.reply("Why?")
+    response = change(url, "POST", role="鲁智深", adapter=str(base))
+    assert "is not an adapter" in response.json()["error"]["message"]
+    assert change(url, "DELETE", "/Ada%20Fenn").json()["deleted"]
+    with pytest.raises(openai.NotFoundError, match="no role 'Ada Fenn'"):
+        ask(client, "Why?", model="Ada Fenn")
 
 
 @pytest.mark.slow

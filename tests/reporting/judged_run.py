@@ -19,19 +19,9 @@ BASELINE = "RoleGPT"
 #: Log-odds against the baseline, and the share of the reference's words that an answer has.
 MODELS = {"RoleLLaMA-7B": (0.6, 0.7), "Vicuna-13B": (-0.5, 0.45), "Alpaca-7B": (-0.7, 0.4), "LLaMA-7B": (-1.8, 0.2)}
 _STRENGTHS = (0.0, *(worth for worth, _ in MODELS.values()), -3.0, -3.4)
-_ASKED = (
-    "What is the first thing you see in the morning?",
-    "Name three birds and say which you would rather not meet.",
-    "How do you keep bread from going stale at sea?",
-    "Explain why the tide comes twice a day.",
-    "Tell me of a time you were wrong.",
-    "Who taught you your trade, and what did it cost?",
-)
-_WORDS = [
-    *("the", "lamp", "was", "lit", "before", "boats", "came", "in", "and", "nobody", "on", "quay", "had", "counted"),
-    *("them", "twice", "though", "I", "did", "as", "always", "do", "with", "a", "chalk", "wall", "word", "for", "each"),
-    *("that", "late", "or", "lost", "merely", "slow", "fog", "of", "year"),
-]
+_TEXT = """the lamp was lit before boats came in and nobody on quay had counted them twice though I did as always do
+with a chalk wall word for each that late or lost merely slow fog of year"""
+_WORDS = _TEXT.split()
 
 
 def make_rows(roles: Sequence[str] = ROLES, each: int = 6) -> list[Row]:
@@ -42,16 +32,12 @@ def make_rows(roles: Sequence[str] = ROLES, each: int = 6) -> list[Row]:
         for at in range(each):
             words = _drawn(role, at).sample(_WORDS, 24)
             styled, plain = f"Aye, {' '.join(words)}.", f"{' '.join(words[:12])}."
-            asked = _ASKED[at % len(_ASKED)] + (f" ({at})" if at >= len(_ASKED) else "")
-            general = Row(
-                f"{role}-g{at}", role, language, "general", asked, (styled,), (), plain, f"As {role}: {styled}"
-            )
+            question = f"Explain tide no. {at}."
+            reply = f"As {role}: {styled}"
+            rows.append(Row(f"{role}-g{at}", role, language, "general", question, (styled,), (), plain, reply))
             kinds = ("script_based",) if at % 2 else ("script_agnostic",)
-            own = f"{role}, what did you do in year {at}?"
-            rows += [
-                general,
-                Row(f"{role}-s{at}", role, language, "role_specific", own, (styled,), kinds, None, styled),
-            ]
+            question = f"{role}, what did you do in year {at}?"
+            rows.append(Row(f"{role}-s{at}", role, language, "role_specific", question, (styled,), kinds, None, styled))
     return [replace(row, role_description=f"You are {row.role}.") for row in rows]
 
 
@@ -88,12 +74,10 @@ def draw_judgements(comparison: Comparison, judges: Sequence[str], unscored: flo
         if comparison.baseline:
             found += made.pairs(judge)
         found += made.lists(judge)
-    return [
-        replace(one, ranks=None, reasons=(), unscored="no JSON")
-        if _drawn(one.judge, one.row, *one.order).random() < unscored
-        else one
-        for one in found
-    ]
+    for index, one in enumerate(found):
+        if _drawn(one.judge, one.row, *one.order).random() < unscored:
+            found[index] = replace(one, ranks=None, reasons=(), unscored="no JSON")
+    return found
 
 
 def write_run(

@@ -8,12 +8,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-_CACHES = {
-    "HF_HOME": "",
-    "HF_DATASETS_CACHE": "datasets",
-    "HF_MODULES_CACHE": "modules",
-    "HF_EVALUATE_CACHE": "evaluate",
-}
+_CACHES = {"HF_HOME": "", **{f"HF_{name.upper()}_CACHE": name for name in ("datasets", "modules", "evaluate")}}
 
 
 def run_calls(place: Path, cwd: Path, code: str, calls: dict[str, Any], card: str) -> dict[str, Any]:

@@ -59,21 +59,16 @@ def test_the_nearest_training_reply_is_the_roles_own_where_it_was_trained_on() -
 
 def test_question_baseline_and_reference() -> None:
     assert values(QUESTION)["gull", "RAW"] == f1(GULL.question, "deep")
-    assert values(ROLEGPT) == {
-        ("keeper", "CUS"): f1("sea", *KEEPER.references),
-        ("keeper", "RAW"): 0,
-        ("own", "SPE"): 0,
-    }
+    sea = f1("sea", *KEEPER.references)
+    assert values(ROLEGPT) == {("keeper", "CUS"): sea, ("keeper", "RAW"): 0, ("own", "SPE"): 0}
     # The gull's references are one text twice, and the smuggler has one. None of them is a role-free answer.
     assert values(REFERENCE) == {("keeper", "CUS"): f1(*KEEPER.references)}
 
 
 def as_dataset(rows: list[Row], **columns: list[Any]) -> list[dict[str, Any]]:
     names = ("id", "role", "language", "subset", "question", "references", "raw_reference", "rolegpt")
-    return [
-        {name: getattr(row, name) for name in names} | {name: values[at] for name, values in columns.items()}
-        for at, row in enumerate(rows)
-    ]
+    table = [{name: getattr(row, name) for name in names} for row in rows]
+    return [row | {name: values[at] for name, values in columns.items()} for at, row in enumerate(table)]
 
 
 def many(count: int = 6) -> list[Row]:
@@ -90,16 +85,12 @@ def many(count: int = 6) -> list[Row]:
     [
         pytest.param("x no na ne", 0.0, id="at-the-floor"),
         pytest.param("w x r s", 0.75, id="above-the-reference"),
-        pytest.param("w x no na", 0.25, id="at-the-reference"),
         pytest.param("all else", -0.25, id="below-the-floor"),
     ],
 )
 def test_the_position_is_above_the_highest_floor(prediction: str, gain: float) -> None:
     rows = many()
-    numbered = [
-        " ".join(f"{word}{at}" if word in ("x", "w") else word for word in prediction.split())
-        for at in range(len(rows))
-    ]
+    numbered = [prediction.replace("x", f"x{at}").replace("w", f"w{at}") for at in range(len(rows))]
     scale = rolellm.score(as_dataset(rows, prediction=numbered)).scale
     found = scale.position["CUS"]
     assert (found.floor, found.low, found.high) == (QUESTION, 0.25, 0.5)

@@ -17,7 +17,6 @@ from rolellm.scoring.score_report import ScoreReport
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*is_gradient_checkpointing:FutureWarning")
 
-TEMPLATE = "Speak as {role} would."
 QUICK: dict[str, Any] = {"max_new_tokens": 4}
 
 
@@ -36,13 +35,6 @@ def baseline(sample: Dataset) -> Dataset:
     return sample.add_column("prediction", sample["rolegpt"])
 
 
-@pytest.fixture
-def template(tmp_path: Path) -> Path:
-    path = tmp_path / "short.txt"
-    path.write_text(TEMPLATE)
-    return path
-
-
 def test_a_call_that_fails_leaves_no_folder(sample: Dataset, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for call in (lambda: rolellm.generate("nosuch", sample), lambda: rolellm.train("smoke-cpu", base="nosuch")):
@@ -52,7 +44,9 @@ def test_a_call_that_fails_leaves_no_folder(sample: Dataset, tmp_path: Path, mon
 
 
 class TestGenerate:
-    def test_the_rows_columns_and_the_answers(self, tiny_model: Path, sample: Dataset, template: Path) -> None:
+    def test_the_rows_columns_and_the_answers(self, tiny_model: Path, sample: Dataset, tmp_path: Path) -> None:
+        template = tmp_path / "short.txt"
+        template.write_text("Speak as {role} would.")
         out = template.with_name("p.jsonl")
         part = sample.select(range(4))
         answers = rolellm.generate(tiny_model, part, out=out, system_template=template, **QUICK)

@@ -52,7 +52,6 @@ DESCRIPTION = ("description", None)
     ("base", "adapter", "expected"),
     [
         pytest.param(None, None, DESCRIPTION, id="no manifest"),
-        pytest.param(manifest(RETRIEVAL), None, ("retrieval", 3), id="a tuned model"),
         pytest.param(None, manifest(RETRIEVAL), ("retrieval", 3), id="a tuned adapter"),
         pytest.param(manifest(RETRIEVAL), manifest(Recipe()), DESCRIPTION, id="the adapter was tuned last"),
         pytest.param(manifest(Recipe()), "not JSON", DESCRIPTION, id="another program's file"),

@@ -14,9 +14,7 @@ from rolellm.scoring.rouge import RougeScore, rouge_l
 RECIPES = [
     pytest.param({"protocol": "rouge-score"}, id="rouge-score-en"),
     pytest.param({"protocol": "rouge-score", "language": "zh"}, id="rouge-score-zh-jieba"),
-    pytest.param(
-        {"protocol": "rouge-score", "language": "zh", "tokenizer": "characters"}, id="rouge-score-zh-characters"
-    ),
+    pytest.param({"language": "zh", "tokenizer": "characters"}, id="rouge-score-zh-characters"),
     pytest.param({"protocol": "paper"}, id="paper-en"),
     pytest.param({"protocol": "paper", "language": "zh"}, id="paper-zh"),
 ]
@@ -38,14 +36,6 @@ def test_two_protocols_give_two_figures_for_one_pair() -> None:
     assert (google.precision, google.recall) == (4 / 7, 4 / 5)
     assert paper.recall == 3 / 5
     assert paper.f1 == pytest.approx(2 * (3 / 6) * (3 / 5) / (3 / 6 + 3 / 5), abs=1e-7)
-
-
-def test_paper_counts_distinct_words_over_the_union_of_sentences() -> None:
-    # Neither hypothesis sentence holds both words in the reference's order, but their union does.
-    assert one("b. a", "a b", protocol="paper").recall == 1
-    assert one("b a", "a b", protocol="paper").recall == 1 / 2
-    # "a" stands three times on each side and counts once.
-    assert one("a a a x", "a a a y", protocol="paper").recall == 1 / 2
 
 
 def test_the_reference_of_highest_f1_or_recall_is_chosen() -> None:
@@ -85,7 +75,7 @@ def test_scores_lie_between_0_and_1_and_do_not_hang_on_the_order_of_references(
 ) -> None:
     forward, backward = one(prediction, *references, **recipe), one(prediction, *references[::-1], **recipe)
     assert all(0 <= value <= 1 for value in (forward.precision, forward.recall, forward.f1))
-    key = "recall" if recipe["protocol"] == "paper" else "f1"
+    key = "recall" if recipe.get("protocol") == "paper" else "f1"
     assert getattr(forward, key) == getattr(backward, key)
     alone = [one(prediction, reference, **recipe) for reference in references]
     values = [getattr(score, key) for score in alone]

@@ -112,10 +112,7 @@ def run_label(
 
 
 def _serve_label_page(task: Any, next_line: str, port: int) -> None:
-    from rolellm.core.errors import require
-
     prepare_gradio()
-    require("gradio", extra="web")
 
     from rolellm.reporting.labelling.ranking import LabelPage
 
@@ -123,8 +120,11 @@ def _serve_label_page(task: Any, next_line: str, port: int) -> None:
 
 
 def prepare_gradio() -> None:
-    """Tell Gradio, before it is imported, not to count its users."""
+    """Require Gradio, which counts its users unless it is told not to before it is imported."""
+    from rolellm.core.errors import require
+
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    require("gradio", extra="web")
 
 
 def serve_until_stopped(page: Blocks, *, port: int, share: bool = False) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -20,6 +20,8 @@ from rolellm.llm.llm import LLM, CallOptions, PlayedOptions
 from rolellm.playing.settings import PlaySettings, PromptLimits, TalkSettings
 
 if TYPE_CHECKING:
+    from rolellm.playing.cast import CastMember
+    from rolellm.playing.local_server import Backend
     from rolellm.playing.player import RolePlayer
 
 
@@ -71,9 +73,9 @@ def run_chat(
     if page.against == name:
         raise SettingsError("against names the same model again; name another one")
     if page.web:
-        # Gradio counts its users unless it is told not to.
-        os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
-        require("gradio", extra="web")
+        from rolellm.cli.label import prepare_gradio
+
+        prepare_gradio()
 
     from rolellm.playing.player import RolePlayer
     from rolellm.playing.terminal import Terminal
@@ -128,9 +130,11 @@ def _serve_talk_page(
 
 @with_options
 def run_serve(
-    roles: Annotated[list[str], typer.Argument(metavar="ROLE...")],
+    roles: Annotated[list[str], typer.Argument(metavar="ROLE[=ADAPTER]...")],
     model_options: PlayedOptions,
     limits: PromptLimits,
+    base: str | None = None,
+    engine: Advanced[str] = "auto",
     host: Advanced[str] = "127.0.0.1",
     port: Annotated[int, typer.Option(min=0, max=65535)] = 8040,
     key_env: str | None = None,
@@ -138,10 +142,12 @@ def run_serve(
 ) -> None:
     """Serve roles to any client of OpenAI's API.
 
-    The client's model is the name of a role. With a model on this machine, `transformers serve` is started.
+    The client's model is the name of a role. A model on this machine is started; roles with adapters share one base.
 
     Args:
-        roles: Characters' folders, cards, or names of roles of RoleBench.
+        roles: Characters' folders, cards, or names of roles of RoleBench, each with an adapter where it has one.
+        base: The model under the adapters, a folder or a Hub id; by default the first adapter's.
+        engine: For a model on this machine: builtin, vllm, or vLLM's path; auto: vLLM where found with a GPU.
         host: Address to listen on.
         port: Port to listen on; 0 for any that is free.
         key_env: Environment variable that holds the key that clients have to send.
@@ -151,14 +157,16 @@ def run_serve(
     from rolellm.core.interrupts import handle_signals
     from rolellm.llm.settings import is_near
     from rolellm.playing import server
+    from rolellm.playing.cast import read_cast
 
     key = _read_client_key(key_env)
     with ExitStack() as stack:
         listening = stack.enter_context(server.listen(host, port))
         stack.enter_context(handle_signals(_raise_interrupt))
-        llm, context, ignored = stack.enter_context(_reach_model(model_options))
-        limits = replace(limits, context=min(filter(None, (limits.context, context)), default=None))
-        players = server.play_all(llm, roles, **dump(limits))
+        cast = read_cast(roles)
+        backend = stack.enter_context(_reach_model(model_options, base, engine, cast))
+        limits = replace(limits, context=min(filter(None, (limits.context, backend.context)), default=None))
+        players = server.play_all(backend.llm, [member.part for member in cast], **dump(limits))
         if next(iter(players.values())).context is None:
             say(
                 "the server does not say how long its context is; --set context=N has old turns left out",
@@ -169,12 +177,20 @@ def run_serve(
             near = ("localhost", "127.0.0.1", "[::1]")
         if not key and "*" in near:
             say("anybody who reaches this machine can use the server; --key-env sets a key", err=True)
-        model = model_options.model or ""
-        plain = model
-        if Path(model).is_dir():
-            plain = Path(model).name
+        plain = base or model_options.model or ""
+        if Path(plain).is_dir():
+            plain = Path(plain).name
+        served = {member.name: backend.served[member.adapter] for member in cast if member.adapter}
+        if backend.default:
+            served[plain] = backend.default
         app = server.build_application(
-            players, plain=plain, key=key, hosts=near, origins=allow_origin or (), ignored=ignored
+            players,
+            plain=plain,
+            key=key,
+            hosts=near,
+            origins=allow_origin or (),
+            ignored=backend.ignored,
+            served=served,
         )
         where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/v1"
         say(f"{', '.join(players)} at {where}. Press Ctrl-C to stop.", err=True)
@@ -191,18 +207,43 @@ def _read_client_key(key_env: str | None) -> str:
     return key
 
 
-def _reach_model(chosen: PlayedOptions) -> AbstractContextManager[tuple[LLM, int | None, Mapping[str, Any] | None]]:
-    """Find the model at its server or run it here.
+def _reach_model(
+    chosen: PlayedOptions, base: str | None, engine: str, cast: Sequence[CastMember]
+) -> AbstractContextManager[Backend]:
+    """Find the model at its server, or run it here."""
+    from rolellm.llm.vllm import find_vllm
+    from rolellm.playing.local_server import Backend, run_adapter_server, run_transformers_serve, run_vllm
 
-    The context gives it, how much it can read where known, and the fields of a request that its server ignores.
-    """
-    from rolellm.playing.local_server import run_transformers_serve
+    if base and (chosen.model or chosen.llm):
+        raise SettingsError("--base names the model already; leave --model and --llm out")
+    adapters = {member.adapter: member.name for member in cast if member.adapter}
+    if chosen.llm or not (base or chosen.model or adapters):
+        # Adapters are models of that server.
+        served = {adapter: adapter for adapter in adapters}
+        return nullcontext(Backend(make_played_llm(chosen), served=served))
+    require("torch", "transformers", extra="train")
+    from rolellm.models.find import find_model
 
-    if chosen.llm or not chosen.model:
-        return nullcontext((make_played_llm(chosen), None, None))
-    require("transformers", "fastapi", extra="train,play")
+    source = find_model(base or chosen.model or next(iter(adapters)))
+    default = ""
+    if source.adapter is not None:
+        if base:
+            raise SettingsError(f"{base} is an adapter; give its base: --base {source.base}")
+        if chosen.model:
+            default = source.adapter
+            if Path(default).is_dir():
+                default = str(Path(default).absolute())
+            adapters.setdefault(default, Path(default).name)
+    command = find_vllm(engine)
+    if command is not None:
+        say("starting vLLM …", err=True)
+        return run_vllm(command, source.base, adapters, default)
+    if base or adapters:
+        say("loading the model …", err=True)
+        return run_adapter_server(source.base, adapters, default)
+    require("fastapi", extra="train,play")
     say("starting `transformers serve` …", err=True)
-    return run_transformers_serve(chosen.model)
+    return run_transformers_serve(source.base)
 
 
 def _raise_interrupt(*_: object) -> None:

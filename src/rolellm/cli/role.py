@@ -52,14 +52,14 @@ def run_role_parse(
     """
     from rolellm.characters.scripts.parse import clean_names, read_script, select_role, summarize_script
     from rolellm.characters.scripts.turns import write_turns
+    from rolellm.data.own_rows import parse_columns
     from rolellm.making.attribution import Attribute, check_novel
 
     _check_script_out(out, script)
     llm = make_llm(model_options, call_options) if model_options.is_named or call_options.dry_run else None
     names = clean_names(role, aliases or [])
-    reading = read_script(
-        script, names, format=format, language=language, encoding=encoding, columns=_parse_columns(columns)
-    )
+    table_columns = parse_columns([columns or ""])
+    reading = read_script(script, names, format=format, language=language, encoding=encoding, columns=table_columns)
     attribution: dict[str, Any] = {}
     if llm is None:
         parsed = select_role(names, reading)
@@ -78,18 +78,6 @@ def _check_script_out(out: Path, script: Path) -> None:
         raise SettingsError(f"--out {out} is the script itself; name another file")
     if out.is_dir():
         raise SettingsError(f"--out {out} is a folder; name a file in it, such as {out / 'dialogue.jsonl'}")
-
-
-def _parse_columns(text: str | None) -> dict[str, str]:
-    columns: dict[str, str] = {}
-    if not text:
-        return columns
-    for pair in text.split(","):
-        column, _, name = map(str.strip, pair.partition("="))
-        if not column or not name:
-            raise SettingsError(f"--set columns={text}: expected pairs such as speaker=name,text=line")
-        columns[column] = name
-    return columns
 
 
 @app.command("build")
@@ -122,7 +110,7 @@ def run_role_build(
     from rolellm.characters.folder import is_card, open_character
     from rolellm.making.character import BuiltCharacter
     from rolellm.making.profile.build import BuildProfile, build_folder
-    from rolellm.making.profile.start import find_title, start_sheet
+    from rolellm.making.profile.start import start_sheet
 
     if out is not None and out.is_file():
         raise SettingsError(f"--out {out} is a file; a character is a folder")
@@ -140,8 +128,6 @@ def run_role_build(
             raise SettingsError(f"--role is missing; use a name from {source}")
         if role is not None and out is None:
             raise SettingsError("no folder for the character; add --out PROFILE")
-        if role and out and not script:
-            script = find_title(out, source, role)
         start = start_sheet(source, role or "", language=language, aliases=names, script=script)
     if description is not None:
         settings = replace(settings, description=read_text(description))

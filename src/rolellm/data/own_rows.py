@@ -271,7 +271,7 @@ def parse_columns(pairs: Iterable[str]) -> dict[str, str]:
     for pair in filter(None, ",".join(pairs).split(",")):
         name, equals, column = pair.partition("=")
         if not (name.strip() and equals and column.strip()):
-            raise DataError(f"--columns: found {pair!r}; expected NAME=COLUMN, such as prompt=question")
+            raise DataError(f"columns: found {pair!r}; expected NAME=COLUMN, such as prompt=question")
         columns[name.strip()] = column.strip()
     return columns
 

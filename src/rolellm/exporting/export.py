@@ -121,7 +121,11 @@ def export(run: Any, to: Format, out: str | Path, **options: Any) -> Exported:
     target = Path(out)
     if target.exists() and not (target.is_dir() and not any(target.iterdir())):
         raise SettingsError(f"{target} exists already; name a new folder with --out")
+    if to in ("merged", "vllm") and (chosen.quantize != "auto" or chosen.apart):
+        raise SettingsError(f"{to} has no GGUF; leave --quantize and --set apart out, or export --to gguf")
     source = _ExportSource.find(run, chosen.role)
+    if chosen.apart and source.model.source.adapter is None:
+        raise SettingsError(f"{run} is a whole model, so there is no adapter to write apart; leave --set apart out")
     passport = make_passport(source.manifest, source.part, source.folder, chosen.scores, chosen.license)
     hints = []
     if source.part is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 import shutil
@@ -33,6 +34,7 @@ _METADATA = Path("gguf-py/gguf/scripts/gguf_new_metadata.py")
 _FOLDERS = ("", "bin", "build/bin")
 # npm's node-llama-cpp has the source as a bundle of git.
 _BUNDLE = Path("llama/gitRelease.bundle")
+_SHORT_WRITE = re.compile("[0-9]+ requested and [0-9]+ written")
 _UNKNOWN_RULE = "pre-tokenizer was not recognized"
 #: GPT-2's rule, which tokenizers trained from scratch have; the converter knows rules by their vocabularies alone.
 _GPT2 = {"type": "ByteLevel", "add_prefix_space": False, "use_regex": True}
@@ -230,9 +232,9 @@ def _run(tool: str, *command: str) -> None:
     if done.returncode == 0:
         return
     output = done.stdout + done.stderr
-    for number in NO_ROOM:
-        if os.strerror(number) in output:
-            raise OSError(number, os.strerror(number))
+    # NumPy's words name no reason.
+    if _SHORT_WRITE.search(output) or any(os.strerror(number) in output for number in NO_ROOM):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
     lines = [line for line in output.splitlines() if re.match(r"ERROR|\w*(Error|Exception)\b|error", line)]
     last = (lines or output.strip().splitlines() or ["no message"])[-1]
     raise ModelError(f"llama.cpp's {tool} failed: {last[:500]}")

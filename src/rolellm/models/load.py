@@ -194,7 +194,10 @@ def load_adapter(model: Any, adapter: str, **options: Any) -> Any:
         check_patterns(read_adapter_config(adapter) or {}, names)
         with hide_peft_warning():
             warnings.filterwarnings("error", message=".*missing adapter keys")
-            return PeftModel.from_pretrained(model, adapter, **options)
+            if not isinstance(model, PeftModel):
+                return PeftModel.from_pretrained(model, adapter, **options)
+            model.load_adapter(adapter, **options)
+            return model
     except Exception as error:  # whatever the adapter makes peft and safetensors raise
         raise ModelError(f"the adapter {adapter} cannot be put on its base model: {error}") from error
 

@@ -274,6 +274,12 @@ class LocalModel:
             model = load_adapter(model, self.source.adapter)
         self._model = model.eval()
 
+    @property
+    def weights(self) -> Any:
+        """The weights as a transformers or PEFT model; loaded when first asked for."""
+        self.load()
+        return self._model
+
     def find_limits(self) -> BatchLimits:
         """Find how much goes through the model together: what the memory holds next to the weights, which are loaded.
 
@@ -376,7 +382,7 @@ class LocalModel:
         from rolellm.models.prefix_generation import SharedGeneration
 
         self._shared = self._shared or SharedGeneration(self._model, self.device)
-        choose = _make_chooser(decoding, keys)
+        choose = make_chooser(decoding, keys)
         limit = decoding.max_new_tokens
         return self._shared.replies(prompts, shared, limit=limit, stops=self.stops, choose=choose)
 
@@ -509,7 +515,7 @@ class LocalModel:
             **options,
         )
         rows = range(len(prompts))
-        choose = _make_chooser(decoding, keys)
+        choose = make_chooser(decoding, keys)
         processors = LogitsProcessorList()
 
         def leave_chosen(so_far: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
@@ -603,9 +609,7 @@ class _Pieces:
             self._given = text
 
 
-def _make_chooser(
-    decoding: Decoding, keys: Sequence[str]
-) -> Callable[[torch.Tensor, Sequence[int], int], torch.Tensor]:
+def make_chooser(decoding: Decoding, keys: Sequence[str]) -> Callable[[torch.Tensor, Sequence[int], int], torch.Tensor]:
     """Make what chooses the next tokens, as `rolellm.models.prefix_generation.SharedGeneration` asks for it."""
     if decoding.temperature == 0:
         return lambda logits, rows, step: logits.argmax(dim=-1)

@@ -11,8 +11,9 @@ import json
 import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, suppress
+from pathlib import Path
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import urljoin, urlsplit
 
 import aiohttp
 import anyio
@@ -70,6 +71,9 @@ class Upstream:
         model = re.escape(settings.model or "")
         self._own = re.compile(rf"{address}|(?<!\w)(?P<model>{model})(?!\w)")
         self._proxy = find_proxy(base_url)
+        self._headers = {"Accept-Encoding": "identity", "User-Agent": "rolellm"}
+        if self._key:
+            self._headers["Authorization"] = f"Bearer {self._key}"
 
     def open_session(self) -> aiohttp.ClientSession:
         """Open the HTTP session; once, within the loop that uses it."""
@@ -79,14 +83,22 @@ class Upstream:
         self._session = aiohttp.ClientSession(connector=connector, cookie_jar=jar, timeout=timeout)
         return self._session
 
-    def ask(self, path: str, body: dict[str, Any]) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
+    def ask(self, path: str, body: Mapping[str, Any]) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Its answer to this body at this path; nothing of the client's headers goes there."""
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity", "User-Agent": "rolellm"}
-        if self._key:
-            headers["Authorization"] = f"Bearer {self._key}"
+        headers = {"Content-Type": "application/json", **self._headers}
         content = encode_body(body)
         url = f"{self._base_url}/{path}"
         return self._session.post(url, data=content, headers=headers, proxy=self._proxy, allow_redirects=False)
+
+    async def list_loras(self) -> dict[str, int]:
+        """List the adapters that llama.cpp's server was started with: their numbers, by the names of their files."""
+        url = urljoin(self.endpoint.settings.base_url or "", "/lora-adapters")
+        try:
+            async with self._session.get(url, headers=self._headers, proxy=self._proxy) as response:
+                loras = await response.json(content_type=None)
+            return {Path(lora["path"]).name: int(lora["id"]) for lora in loras}
+        except (aiohttp.ClientError, TimeoutError, ValueError, TypeError, KeyError):
+            return {}
 
     def clean(self, value: dict[str, Any], name: str) -> bytes:
         """A reply, a part of one or an error as the client gets it: the model under this name, and no secret."""

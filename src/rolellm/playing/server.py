@@ -5,6 +5,7 @@ The other server's model answers as it is, too, under its own name. `rolellm.pla
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 import secrets
@@ -14,6 +15,7 @@ from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from itertools import repeat
+from pathlib import Path
 from typing import Any, Final
 
 import uvicorn
@@ -57,6 +59,7 @@ def build_application(
     hosts: tuple[str, ...] = ("*",),
     origins: Iterable[str] = (),
     ignored: Mapping[str, Any] | None = None,
+    served: Mapping[str, str] | None = None,
 ) -> Starlette:
     """The server as an ASGI application.
 
@@ -67,17 +70,21 @@ def build_application(
         hosts: The names by which it may be called; ``*`` for any.
         origins: Web pages of these origins may use it; ``*`` for all.
         ignored: Fields of a request that the other server ignores, with their default values; others are refused.
+        served: By the name of a role or ``plain``, the model that answers there; by default the one behind the API.
 
     Raises:
         SettingsError: For a model that is not behind an API, or an origin that cannot be one.
     """
-    endpoint = next(iter(players.values())).model
+    first = next(iter(players.values()))
+    endpoint = first.model
     if not isinstance(endpoint, Endpoint):
         raise SettingsError("the server passes requests on to an OpenAI-compatible one; name it (--llm URL)")
     for origin in origins:
         if not _ORIGIN.fullmatch(origin):
             raise SettingsError(f"{origin!r} is not an origin; give scheme and host, such as http://localhost:3000")
+    served = dict(served or {})
     plain = plain or endpoint.settings.model or ""
+    default = served.get(plain, endpoint.settings.model)
     if find_name(plain, players) is not None:
         plain = f"{plain}-plain"
     routes = [
@@ -87,6 +94,8 @@ def build_application(
         Route("/v1/chat/completions", _complete, methods=["POST"]),
         Route("/v1/completions", _complete_text, methods=["POST"]),
         Route("/v1/responses", _respond, methods=["POST"]),
+        Route("/v1/roles", _add_role, methods=["POST"]),
+        Route("/v1/roles/{name:path}", _remove_role, methods=["DELETE"]),
     ]
     handlers: Any = {HTTPException: _explain_error, RoleLLMError: _explain_error}
     app = Starlette(routes=routes, exception_handlers=handlers, lifespan=_open_upstream)
@@ -96,7 +105,14 @@ def build_application(
         )
     state = app.state
     state.upstream = Upstream(endpoint)
-    state.players = players
+    state.first = first
+    state.players = dict(players)
+    state.served = served
+    state.default = default
+    # llama.cpp's server takes its adapters by number.
+    state.loras = None
+    # Changes of the cast wait for each other.
+    state.changing = asyncio.Lock()
     state.names = [*players, plain]
     state.key = key
     state.hosts = hosts
@@ -112,6 +128,8 @@ async def _open_upstream(app: Starlette) -> AsyncIterator[None]:
     owner = listing.get(upstream.endpoint.settings.model or "", {}).get("owned_by")
     upstream.continuing = _CONTINUE if owner in _TOLD_TO_CONTINUE else {}
     async with upstream.open_session():
+        if any(model.get("owned_by") == "llamacpp" for model in listing.values()):
+            app.state.loras = await upstream.list_loras()
         yield
 
 
@@ -142,7 +160,7 @@ async def _complete_text(request: Request) -> Relay:
     upstream: Upstream = request.app.state.upstream
     body = await _read_body(request)
     name = _find_model(body.get("model"), request.app.state.names)
-    sent = {**body, **upstream.endpoint.settings.extra_body, "model": upstream.endpoint.settings.model}
+    sent = {**body, **upstream.endpoint.settings.extra_body, **_name_model(request, name)}
     return Relay(upstream, sent, name, path="completions")
 
 
@@ -168,7 +186,7 @@ async def _prepare(request: Request, body: dict[str, Any]) -> tuple[str, dict[st
     settings = upstream.endpoint.settings
     name = _find_model(body.get("model"), request.app.state.names)
     player = players.get(name)
-    sent = {**body, **settings.extra_body, "model": settings.model}
+    sent = {**body, **settings.extra_body, **_name_model(request, name)}
     stops: list[str] = []
     try:
         if request.app.state.ignored is not None:
@@ -185,6 +203,95 @@ async def _prepare(request: Request, body: dict[str, Any]) -> tuple[str, dict[st
         code = "context_length_exceeded" if isinstance(error, ModelError) else None
         raise _InvalidRequestError(400, str(error), code) from error
     return name, sent, stops
+
+
+def _name_model(request: Request, name: str) -> dict[str, Any]:
+    """Name the model that answers for a role, as the other server has it."""
+    state = request.app.state
+    served = state.served.get(name, state.default)
+    if state.loras is None:
+        return {"model": served}
+    fields = {"model": state.upstream.endpoint.settings.model}
+    if not state.loras and name not in state.served:
+        return fields
+    own = _find_lora(state.loras, served) if name in state.served else None
+    # It takes an empty list for all that it was started with.
+    scales = [{"id": number, "scale": float(number == own)} for number in state.loras.values()]
+    return {**fields, "lora": scales}
+
+
+def _find_lora(loras: Mapping[str, int], adapter: str) -> int:
+    file = Path(adapter).name
+    if file not in loras:
+        listed = ", ".join(loras) or "none"
+        problem = f"llama.cpp's server has no adapter {file}, only {listed}; start it with --lora FILE.gguf for each"
+        raise _InvalidRequestError(400, problem)
+    return loras[file]
+
+
+async def _add_role(request: Request) -> Response:
+    """Add a role, with an adapter of its own where the request has one."""
+    state = request.app.state
+    _check_changes(request)
+    body = await _read_body(request)
+    role = body.get("role")
+    adapter = body.get("adapter") or ""
+    if not isinstance(role, str) or not isinstance(adapter, str):
+        raise _InvalidRequestError(
+            400, "send role (a character's folder, a card or a name), and adapter where it has one"
+        )
+    async with state.changing:
+        try:
+            player = await run_sync(state.first.with_role, role)
+            check_new_role(player.role, state.players)
+        except RoleLLMError as error:
+            raise _InvalidRequestError(400, str(error)) from error
+        name = player.role
+        if adapter and state.loras is not None:
+            _find_lora(state.loras, adapter)
+            state.served[name] = adapter
+        elif adapter:
+            if Path(adapter).is_dir():
+                adapter = str(Path(adapter).absolute())
+            await _change_adapter(request, "load", name, {"lora_name": name, "lora_path": adapter})
+            state.served[name] = name
+        state.players[name] = player
+        state.names.insert(-1, name)
+    return JSONResponse(_describe_model(name), 201)
+
+
+async def _remove_role(request: Request) -> Response:
+    """Take a role out, and its adapter where no other role has it."""
+    state = request.app.state
+    _check_changes(request)
+    async with state.changing:
+        name = _find_model(request.path_params["name"], list(state.players))
+        state.names.remove(name)
+        del state.players[name]
+        adapter = state.served.pop(name, None)
+        is_shared = adapter in (*state.served.values(), state.default)
+        if adapter is not None and state.loras is None and not is_shared:
+            await _change_adapter(request, "unload", name, {"lora_name": adapter})
+    return JSONResponse({"id": name, "object": "model", "deleted": True})
+
+
+def _check_changes(request: Request) -> None:
+    if not request.app.state.key:
+        raise _InvalidRequestError(
+            403, "roles are added and taken out with a key only; start the server with --key-env"
+        )
+    _check_access(request)
+
+
+async def _change_adapter(request: Request, change: str, name: str, body: dict[str, str]) -> None:
+    """Have the other server load or unload an adapter, as vLLM does it."""
+    upstream: Upstream = request.app.state.upstream
+    async with upstream.ask(f"{change}_lora_adapter", body) as response:
+        if response.status == 404:
+            raise _InvalidRequestError(400, "the model's server takes no adapters now; start it with --base BASE")
+        if response.status != 200:
+            error = json.loads(upstream.clean_error(response.status, await response.read(), name))
+            raise _InvalidRequestError(400, error["error"]["message"])
 
 
 def _describe_model(name: str) -> dict[str, Any]:
@@ -261,14 +368,14 @@ def _find_model(name: Any, names: list[str]) -> str:
 
 
 def _check_fields(body: dict[str, Any], ignored: Mapping[str, Any]) -> list[str]:
-    """Refuse what `transformers serve` would ignore; return the stop strings, which it leaves in the reply."""
+    """Refuse what the other server would ignore; return the stop strings, which it leaves in the reply."""
     names = [name for name, default in ignored.items() if body.get(name) not in (None, default)]
     if names:
         instead = "leave that out, or put `rolellm serve` in front of a server that supports it (--llm URL)"
-        raise SettingsError(f"`transformers serve` ignores {', '.join(names)}; {instead}")
+        raise SettingsError(f"the server of this model ignores {', '.join(names)}; {instead}")
     stop = body.get("stop") or []
     if stop and body.get("stream"):
-        raise SettingsError("stop strings are not cut from a stream of `transformers serve`; leave out stop or stream")
+        raise SettingsError("stop strings are not cut from a stream of this model; leave out stop or stream")
     return [stop] if isinstance(stop, str) else stop
 
 
@@ -426,10 +533,19 @@ def play_all(model: Any, roles: list[Any], **options: Any) -> dict[str, RolePlay
     """
     players: dict[str, RolePlayer] = {}
     for player in play_roles(model, roles, **options):
-        if find_name(player.role, players) is not None or not fold_name(player.role):
-            raise SettingsError(f"two roles are called {player.role!r}, or have no letter in their name; rename one")
+        check_new_role(player.role, players)
         players[player.role] = player
     return players
+
+
+def check_new_role(name: str, names: Iterable[str]) -> None:
+    """Check that a client can tell a role from the others.
+
+    Raises:
+        SettingsError: When it cannot.
+    """
+    if find_name(name, names) is not None or not fold_name(name):
+        raise SettingsError(f"two roles are called {name!r}, or have no letter in their name; rename one")
 
 
 def listen(host: str, port: int) -> socket.socket:

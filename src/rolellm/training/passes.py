@@ -143,6 +143,13 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
         loader.device = None
         return loader
 
+    def _save(self, output_dir: str | None = None, state_dict: Any = None) -> None:
+        if state_dict is not None:
+            # Gathered from shards, tied weights are copies, which transformers does not see.
+            tied = self.accelerator.unwrap_model(self.model).all_tied_weights_keys
+            state_dict = {name: weight for name, weight in state_dict.items() if name not in tied}
+        super()._save(output_dir, state_dict)
+
     def training_step(self, model: Any, inputs: Any, num_items_in_batch: Any = None) -> torch.Tensor:
         """Take the gradient of a whole step; begun again in smaller passes where one runs out of memory.
 

@@ -35,9 +35,8 @@ def test_fleiss_by_hand() -> None:
     assert compute_fleiss_kappa(listed(WORKED)).value == pytest.approx(0.2099, abs=5e-5)
     # Items with 2, 3 and 4 ratings: agreements 1, 1/3 and 1/2 of the pairs; shares 5/9 and 4/9.
     agreed, chance = (1 + 1 / 3 + 1 / 2) / 3, (25 + 16) / 81
-    assert compute_fleiss_kappa(listed([[2, 0], [2, 1], [1, 3]])).value == pytest.approx(
-        (agreed - chance) / (1 - chance)
-    )
+    kappa = (agreed - chance) / (1 - chance)
+    assert compute_fleiss_kappa(listed([[2, 0], [2, 1], [1, 3]])).value == pytest.approx(kappa)
 
 
 @pytest.mark.parametrize(

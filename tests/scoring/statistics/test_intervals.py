@@ -105,10 +105,8 @@ def test_a_share_of_independent_rows_has_wilsons_interval(hits: int, n: int) -> 
     rival = binomtest(hits, n).proportion_ci(0.95, method="wilson")
     assert estimate_proportion(hits, n).ends == pytest.approx((rival.low, rival.high), abs=1e-9)
     if n > 1:
-        values = [1.0] * hits + [0.0] * (n - hits)
-        assert estimate_share(ClusteredSample(values, range(n))).ends == pytest.approx(
-            estimate_proportion(hits, n).ends
-        )
+        share = estimate_share(ClusteredSample([1.0] * hits + [0.0] * (n - hits), range(n)))
+        assert share.ends == pytest.approx(estimate_proportion(hits, n).ends)
 
 
 @settings(max_examples=150)
@@ -165,10 +163,8 @@ def test_values_that_do_not_differ_are_not_certain() -> None:
     low, high = estimate_mean([sample], bounds=(0, 1)).ends or (0, 0)
     assert 0 < low < 0.1 < high < 0.4
     # The average of nine firsts among five is not sure to be 1.
-    assert estimate_share(ClusteredSample([1.0] * 9, range(9)), (1, 5)).ends == (
-        1,
-        pytest.approx(1 + 4 * estimate_proportion(0, 9).high),
-    )
+    highest = pytest.approx(1 + 4 * estimate_proportion(0, 9).high)
+    assert estimate_share(ClusteredSample([1.0] * 9, range(9)), (1, 5)).ends == (1, highest)
 
 
 def test_means_of_the_same_questions_move_together() -> None:

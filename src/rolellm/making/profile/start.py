@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from rolellm.characters.folder import PROFILE, read_character
 from rolellm.characters.scripts.parse import detect_language
 from rolellm.characters.scripts.turns import read_turns
 from rolellm.core.errors import DataError, ScriptError
@@ -17,20 +16,6 @@ from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language, Profile, Turn
 from rolellm.core.text import fold, join_names
 from rolellm.data.rolebench.release import is_role
-
-
-def find_title(folder: str | Path, dialogue: str | Path, role: str) -> str | None:
-    """Find the title that a character's folder has for its script, where it was built from this dialogue before."""
-    if not (Path(folder) / PROFILE).is_file():
-        return None
-    existing = read_character(folder)
-    source = existing.made.get("source")
-    if not isinstance(source, Mapping) or existing.role != role:
-        return None
-    if source.get("file") == Path(dialogue).name:
-        return existing.script
-    return None
-
 
 _NAMED = 8
 _SAMPLED = 2000
