@@ -35,7 +35,7 @@ def _make_adapter(base: Path, folder: Path, rank: int) -> int:
 
 def _measure_memory() -> int:
     gc.collect()
-    # What glibc holds for later is no one's.
+    # glibc keeps freed memory for later; it is not the cast's.
     ctypes.CDLL(None).malloc_trim(0)
     return int(psutil.Process().memory_full_info().uss)
 

@@ -15,6 +15,7 @@ SAMPLE = ROOT / "src" / "rolellm" / "data" / "rolebench" / "sample"
 SCRIPTS = sorted(path for path in (ROOT / "benchmarks").glob("*.py") if "__main__" in path.read_text(encoding="utf-8"))
 #: Options for the smallest run of each script; a new one is run as it is.
 SMALLEST = {
+    "cast.py": f"--base {ROOT}/src/rolellm/models/sample --roles 2 --rank 2",
     "cleaning.py": f"--data-dir {SAMPLE}",
     "client.py": "--part 100 --latency 0.02",
     "filters.py": f"--data-dir {SAMPLE}",

@@ -97,6 +97,18 @@ def test_later_prompts_list_what_the_segment_was_asked_before(tmp_path: Path) ->
     assert all(10 <= number < 40 for number in listed[8:])
 
 
+def test_a_model_that_gives_little_is_shown_no_questions_of_the_same_lap(tmp_path: Path) -> None:
+    listed: dict[str, int] = {}
+
+    def answer(request: Request) -> Any:
+        listed[request.tag] = request.messages[-1].content.count("\n- ")
+        return {"pairs": full(request)["pairs"][:3]}
+
+    run(tmp_path, ADA, answer, per_role=36)
+    assert [listed[f"instruct/profile/{visit:03}"] for visit in range(8)] == [0] * 8
+    assert listed["instruct/profile/009"] > 0
+
+
 def test_receipts_lead_back_to_journal_and_script(tmp_path: Path) -> None:
     said = ("Halt, in the name of the lamp!", "I am the lamp, and I keep it lit.")
     names = ("Brom", "Ada")

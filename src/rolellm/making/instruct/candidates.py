@@ -346,7 +346,7 @@ class Lane:
     position: int = 0
     stale: int = 0
     distinct: set[str] = field(default_factory=set)
-    _history: dict[str, list[tuple[int, str]]] = field(default_factory=lambda: defaultdict(list))
+    _history: dict[str, list[tuple[int, int, str]]] = field(default_factory=lambda: defaultdict(list))
 
     @property
     def dry(self) -> bool:
@@ -355,8 +355,12 @@ class Lane:
 
     @property
     def _lap(self) -> int:
-        visits = math.ceil(len(self._focuses) / len(self.segments))
-        return visits * len(self.segments)
+        return self._visits * len(self.segments)
+
+    @property
+    def _visits(self) -> int:
+        """Visits of a segment in a lap, in which every focus has its turn."""
+        return math.ceil(len(self._focuses) / len(self.segments))
 
     @property
     def _focuses(self) -> Sequence[str]:
@@ -378,12 +382,14 @@ class Lane:
         segment = self.segments[index]
         repeat, turn = divmod(visit, len(self._focuses))
         focus = (turn + index) % len(self._focuses)
+        # Within a lap nothing is listed: a 0.5B model copies what is, whatever the focus.
+        lap = visit - visit % self._visits
+        earlier = [entry for entry in self._history[segment.id] if entry[0] < lap]
         # What was asked under the same focus is most likely to come again; then what was asked last.
-        earlier = self._history[segment.id][::-1]
-        earlier.sort(key=lambda entry: entry[0] != focus)
+        earlier.sort(key=lambda entry: (entry[1] != focus, -entry[0]))
         asked: list[str] = []
         room = _EARLIER_TOKENS
-        for _, question in earlier:
+        for _, _, question in earlier:
             room -= self.count(f"- {question}\n")
             if room < 0:
                 break
@@ -400,7 +406,7 @@ class Lane:
         for question in questions:
             folded = fold(question)
             if folded not in self.distinct:
-                history.append((task.focus, question))
+                history.append((task.visit, task.focus, question))
                 self.distinct.add(folded)
         gained = len(self.distinct) - before
         self.stale += 1
