@@ -23,17 +23,21 @@ from rolellm.llm.model import Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.playing.settings import PlaySettings
 from rolellm.runs import Run, run_step
-from rolellm.scenes.behavior import find_lapses
-from rolellm.scenes.canaries import repeat_last_line, swap_profiles
-from rolellm.scenes.coser import compare_scores, compute_rouge_l, read_coser_rows, rescore
+from rolellm.scenes.coser import (
+    compare_scores,
+    compute_rouge_l,
+    read_coser_rows,
+    repeat_last_line,
+    rescore,
+    swap_profiles,
+)
 from rolellm.scenes.critique import CritiqueScenes
 from rolellm.scenes.play import PlayScenes, ScenesResult
 from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter, Secret, read_scene
-from rolellm.scenes.utterance import split_utterance, strip_inner_thoughts
-from rolellm.scenes.visibility import SceneTurn, build_talk
+from rolellm.scenes.thoughts import strip_inner_thoughts
+from rolellm.scenes.visibility import SceneTurn, build_talk, find_lapses
 
 NAMES = ("Ada", "Brom", "Cleo", "Dora")
-TEXT = st.text(st.sampled_from("ab .[]()*【】（）\n<>"), max_size=40)
 
 
 def scene(**more: Any) -> Scene:
@@ -54,12 +58,6 @@ def play(folder: Path, played: Scene, answer: Callable[[Request], Any], **more: 
 def speak(request: Request) -> str:
     unique = hash_json([request.tag, *(message.content for message in request.messages)])[:6]
     return f"[thought {unique}] (nods) word {unique}"
-
-
-@given(TEXT)
-def test_the_parts_of_an_utterance_are_the_utterance(text: str) -> None:
-    parts = "".join(segment.text for segment in split_utterance(text))
-    assert "".join(parts.split()) == "".join(text.split())
 
 
 @pytest.mark.parametrize(

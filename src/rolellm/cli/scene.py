@@ -98,8 +98,7 @@ def _run_coser(
 ) -> Run[Any]:
     from rolellm.llm.scripted import ScriptedModel
     from rolellm.runs import run_step
-    from rolellm.scenes.canaries import repeat_last_line, swap_profiles
-    from rolellm.scenes.coser import read_coser_rows
+    from rolellm.scenes.coser import read_coser_rows, repeat_last_line, swap_profiles
     from rolellm.scenes.critique import CritiqueScenes
     from rolellm.scenes.play import PlayScenes
 

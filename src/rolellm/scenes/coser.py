@@ -29,8 +29,9 @@ from rolellm.core.result import Result
 from rolellm.core.table import Table
 from rolellm.core.text import format_count
 from rolellm.core.typed_json import read_as
+from rolellm.llm.model import Request
 from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter
-from rolellm.scenes.utterance import strip_inner_thoughts
+from rolellm.scenes.thoughts import strip_inner_thoughts
 from rolellm.scoring.statistics.agreement import compute_spearman
 from rolellm.scoring.statistics.intervals import Interval, adjust_p_values, compare_pairs
 
@@ -427,3 +428,20 @@ def compare_scores(first: str | Path, second: str | Path) -> ScoresCompared:
     first_cases, second_cases = (_read_json(path)["cases"] for path in (first, second))
     is_same_play = all(first_cases[name]["simulation"] == second_cases[name]["simulation"] for name in names)
     return ScoresCompared(len(names), differences, adjusted, correlations, is_same_play)
+
+
+def repeat_last_line(request: Request) -> str:
+    """Answer with the last line that the character saw, without the speaker's name."""
+    last = request.messages[-1].content.split("\n\n")[-1]
+    name, separator, line = last.partition(": ")
+    return line if separator and "\n" not in name else last
+
+
+def swap_profiles(scene: Scene) -> Scene:
+    """Give each character the description and the motivation of the next one."""
+    characters = []
+    others = (*scene.characters[1:], *scene.characters[:1])
+    for character, other in zip(scene.characters, others, strict=True):
+        swapped = replace(character, card=other.card, description=other.description, motivation=other.motivation)
+        characters.append(swapped)
+    return replace(scene, characters=tuple(characters))

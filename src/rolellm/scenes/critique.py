@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -12,8 +13,8 @@ from rolellm.core.result import Result
 from rolellm.core.table import Cell, Format, Table, TableRow
 from rolellm.llm.json_reply import accept_json
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Accept, Answer, Reply, Request, Sampling, Schema, UnacceptableError, system, user
-from rolellm.models.prompts.render import load_template, load_texts
+from rolellm.llm.model import Accept, Answer, Request, Sampling, Schema, UnacceptableError, system, user
+from rolellm.models.prompts.render import Template, load_template, load_texts
 from rolellm.runs import Plan, Records, Round, Step
 from rolellm.scenes.coser import (
     DIMENSIONS,
@@ -28,8 +29,9 @@ from rolellm.scenes.coser import (
     score_flaws,
 )
 from rolellm.scenes.play import PlayedScene
-from rolellm.scenes.prompts import fill_prompt, load_scene_prompts
+from rolellm.scenes.prompts import load_scene_prompts
 from rolellm.scenes.scene import ENVIRONMENT
+from rolellm.scenes.visibility import add_speaker
 from rolellm.scoring.statistics.intervals import ClusteredSample, Interval, estimate_mean
 
 #: The name of CoSER's own file, which its tools and `rescore` read.
@@ -171,8 +173,8 @@ class CritiqueScenes(Step[CritiqueResult]):
         requests = []
         accepts: dict[str, Accept[tuple[Flaw, ...]]] = {}
         for row, scene in zip(self.rows, self.scenes, strict=True):
-            for dimension in DIMENSIONS:
-                request, accept = _ask(row, scene, dimension, prompts.critique)
+            played = join_simulation(_list_turns(scene))
+            for request, accept in _list_requests(row, played, prompts.critique):
                 requests.append(request)
                 accepts[request.tag] = accept
         outcomes = yield Round(
@@ -208,44 +210,35 @@ def _tag(row: CoserRow, dimension: str) -> str:
     return f"{row.name}/{dimension}"
 
 
-def _ask(
-    row: CoserRow, scene: PlayedScene, dimension: str, text: str
-) -> tuple[Request, Callable[[Request, Reply], tuple[Flaw, ...]]]:
+def _list_requests(row: CoserRow, played: str, prompt: Template) -> Iterator[tuple[Request, Accept[tuple[Flaw, ...]]]]:
+    """List the requests of a scene, one a dimension, each with what reads its reply."""
     criteria = load_texts("scenes", "en")["criteria"]
     profiles = "\n\n".join(f"### {name}\n\n{profile}" for name, profile in row.profiles.items() if profile)
-    instruction = fill_prompt(
-        text,
-        book=row.book,
-        plot=row.plot.summary,
-        setting=row.scenario,
-        names=", ".join(row.major_characters),
-        profiles=profiles,
-        original=join_reference(row),
-        dimension=dimension,
-        criteria=criteria[dimension],
-    )
-    played = join_simulation((turn.speaker, _with_name(turn.speaker, turn.text)) for turn in scene.turns)
-    schema = Schema("flaws", {"type": "object", "required": [dimension], "properties": {dimension: _FLAWS}})
+    texts = {"book": row.book, "plot": row.plot.summary, "setting": row.scenario, "profiles": profiles}
+    texts |= {"original": join_reference(row), "names": ", ".join(row.major_characters)}
     repair = load_template("en", "repair").text
     sampling = Sampling(temperature=0.0, max_tokens=_MAX_TOKENS)
-    messages = (system(instruction), user(played or "(Nobody says anything.)"))
-    request = Request(messages, sampling, schema=schema, tag=_tag(row, dimension), repair=repair)
-
-    def make(value: Any) -> tuple[Flaw, ...]:
-        try:
-            return read_flaws(value[dimension], dimension)
-        except DataError as error:
-            raise UnacceptableError(str(error), "malformed") from error
-
-    return request, accept_json(schema, make)
+    for dimension in DIMENSIONS:
+        instruction = prompt.fill(**texts, dimension=dimension, criteria=criteria[dimension])
+        messages = (system(instruction), user(played or "(Nobody says anything.)"))
+        schema = Schema("flaws", {"type": "object", "required": [dimension], "properties": {dimension: _FLAWS}})
+        request = Request(messages, sampling, schema=schema, tag=_tag(row, dimension), repair=repair)
+        yield request, accept_json(schema, partial(_read_verdict, dimension))
 
 
-def _with_name(speaker: str, text: str) -> str:
-    return text if text.lstrip().startswith(speaker) else f"{speaker}: {text}"
+def _read_verdict(dimension: str, value: Any) -> tuple[Flaw, ...]:
+    try:
+        return read_flaws(value[dimension], dimension)
+    except DataError as error:
+        raise UnacceptableError(str(error), "malformed") from error
+
+
+def _list_turns(scene: PlayedScene) -> tuple[tuple[str, str], ...]:
+    return tuple((turn.speaker, add_speaker(turn.text, turn.speaker)) for turn in scene.turns)
 
 
 def _measure(row: CoserRow, scene: PlayedScene, flaws: Mapping[str, tuple[Flaw, ...]]) -> JudgedScene:
-    turns = tuple((turn.speaker, _with_name(turn.speaker, turn.text)) for turn in scene.turns)
+    turns = _list_turns(scene)
     played, reference = join_simulation(turns), join_reference(row)
     bleu, rouge_l = compute_bleu(played, reference), compute_rouge_l(played, reference)
     return JudgedScene(row.name, row.book, turns, flaws, bleu, rouge_l)

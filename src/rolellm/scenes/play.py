@@ -45,12 +45,11 @@ from rolellm.models.prompts.render import load_template
 from rolellm.playing.player import RolePlayer
 from rolellm.playing.settings import PlaySettings
 from rolellm.runs import Plan, Records, Round, Run, Step, run_step
-from rolellm.scenes.behavior import Lapse, find_lapses
-from rolellm.scenes.prompts import fill_prompt, load_scene_prompts
+from rolellm.scenes.prompts import load_scene_prompts
 from rolellm.scenes.scene import ENVIRONMENT, Scene, read_scene
 from rolellm.scenes.speakers import END, choose_in_turn, choose_named, list_candidates, read_speaker
-from rolellm.scenes.utterance import strip_inner_thoughts
-from rolellm.scenes.visibility import SceneTurn, build_chronicle, build_talk
+from rolellm.scenes.thoughts import strip_inner_thoughts
+from rolellm.scenes.visibility import Lapse, SceneTurn, build_chronicle, build_talk, find_lapses
 
 SCENES = "scenes.jsonl"
 DIALOGUES = "dialogues.jsonl"
@@ -210,7 +209,9 @@ class PlayScenes(Step[ScenesResult]):
         for name in self.cast:
             if name not in names:
                 raise SettingsError(f"the cast names {name}, who is in no scene{describe_alternatives(name, names)}")
-        stages = [_Stage(self, number, scene, llm) for number, scene in enumerate(self.scenes)]
+        # A server is asked for the length of its context once.
+        players: dict[int, RolePlayer] = {}
+        stages = [_Stage(self, number, scene, llm, players) for number, scene in enumerate(self.scenes)]
         played = yield from self._play_together(stages)
         return ScenesResult(tuple(played))
 
@@ -281,9 +282,17 @@ class PlayScenes(Step[ScenesResult]):
 
 
 class _Stage:
-    """A scene, and who plays it."""
+    """A scene, and who plays it.
 
-    def __init__(self, step: PlayScenes, number: int, scene: Scene, llm: LLM) -> None:
+    Args:
+        step: The run.
+        number: Which of its scenes this is, from 0.
+        scene: The scene.
+        llm: The model of those without one of their own.
+        players: A player of each model so far, by the model's `id`.
+    """
+
+    def __init__(self, step: PlayScenes, number: int, scene: Scene, llm: LLM, players: dict[int, RolePlayer]) -> None:
         self._scene = scene
         self._number = number
         self._step = step
@@ -295,7 +304,10 @@ class _Stage:
             if role is None:
                 sheet = Profile(character.name, scene.language, description=character.description)
                 role = Part(sheet)
-            self._players[character.name] = RolePlayer(model, role, **dump(step.settings))
+            if id(model) not in players:
+                players[id(model)] = RolePlayer(model, role, **dump(step.settings))
+                _ = players[id(model)].context
+            self._players[character.name] = players[id(model)].with_role(role)
 
     def play(self) -> Playing:
         """Play the scene to its end."""
@@ -365,7 +377,7 @@ class _Stage:
         scene = self._scene
         if speaker == ENVIRONMENT:
             names = ", ".join(scene.names)
-            text = fill_prompt(self._prompts.environment, setting=scene.setting, topic=scene.topic, names=names)
+            text = self._prompts.environment.fill(setting=scene.setting, topic=scene.topic, names=names)
             request = self._request(text, turns, self._step.settings.sampling, "environment")
             return _Call(speaker, request, accept_speech, _ALSO)
         player = self._players[speaker]
@@ -382,8 +394,7 @@ class _Stage:
             if other.name == name or not character.meets(other):
                 continue
             others.append(f"{other.name} ({other.known_as})" if other.known_as else other.name)
-        return fill_prompt(
-            self._prompts.character,
+        return self._prompts.character.fill(
             role=name,
             setting=scene.setting,
             topic=scene.topic,
@@ -410,7 +421,7 @@ class _Stage:
             return choose_named(scene, turns), ""
         if len(candidates) == 1 and not may_end:
             return candidates[0], ""
-        text = fill_prompt(self._prompts.speaker, setting=scene.setting, topic=scene.topic, names=", ".join(candidates))
+        text = self._prompts.speaker.fill(setting=scene.setting, topic=scene.topic, names=", ".join(candidates))
         sampling = Sampling(temperature=0.0, max_tokens=_SPEAKER_TOKENS)
         request = self._request(text, turns, sampling, "speaker")
         request = replace(request, repair=load_template(scene.language, "repair").text)

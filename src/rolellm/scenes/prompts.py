@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.records import Language
 from rolellm.core.settings import read, read_file, settings
-from rolellm.models.prompts.render import SLOT, load_template
+from rolellm.models.prompts.render import Template, load_template
 
 
 @settings
@@ -30,9 +32,18 @@ class OwnPrompts:
     critique: str | None = None
 
 
+#: The slots of each prompt; a line that names one without a text is left out.
+_SLOTS: Final[Mapping[str, tuple[str, ...]]] = {
+    "character": ("role", "setting", "topic", "others", "motivation"),
+    "environment": ("setting", "topic", "names"),
+    "speaker": ("setting", "topic", "names"),
+    "critique": ("book", "plot", "setting", "profiles", "original", "names", "dimension", "criteria"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ScenePrompts:
-    """The prompts of a scene, each with its slots.
+    """The prompts of a scene.
 
     Attributes:
         character: What a character is told of the scene.
@@ -42,16 +53,16 @@ class ScenePrompts:
         own: The names of those that are the user's own.
     """
 
-    character: str
-    environment: str
-    speaker: str
-    critique: str
+    character: Template
+    environment: Template
+    speaker: Template
+    critique: Template
     own: tuple[str, ...] = ()
 
     @property
     def hash(self) -> str:
         """SHA-256 of all prompts, in hex."""
-        return hash_json([self.character, self.environment, self.speaker, self.critique])
+        return hash_json([getattr(self, name).text for name in _SLOTS])
 
 
 def load_scene_prompts(language: Language, path: str | Path | None = None) -> ScenePrompts:
@@ -67,27 +78,13 @@ def load_scene_prompts(language: Language, path: str | Path | None = None) -> Sc
     own = OwnPrompts()
     if path is not None:
         own = read(OwnPrompts, read_file(path), str(path))
-    texts: dict[str, str] = {}
+    templates: dict[str, Template] = {}
     own_names = []
-    for name in (item.name for item in fields(own)):
+    for name, slots in _SLOTS.items():
         text = getattr(own, name)
         if text is None:
             text = load_template(language, f"scene_{name}").text
         else:
             own_names.append(name)
-        texts[name] = text
-    return ScenePrompts(**texts, own=tuple(own_names))
-
-
-def fill_prompt(text: str, **slots: str) -> str:
-    r"""Fill a prompt's slots; a line that names a slot without text is left out.
-
-    >>> fill_prompt("Where: {setting}\nWhat: {topic}", setting="a hall", topic="")
-    'Where: a hall'
-    """
-    lines = []
-    for line in text.split("\n"):
-        names = SLOT.findall(line)
-        if all(slots.get(name, "x") for name in names):
-            lines.append(SLOT.sub(lambda slot: slots.get(slot[1], slot[0]), line))
-    return "\n".join(lines)
+        templates[name] = Template(text, f"scene_{name}", optional=slots)
+    return ScenePrompts(**templates, own=tuple(own_names))

@@ -1,14 +1,19 @@
-"""What a character sees of a scene: what was said and done while it was there, its own thoughts, and nobody else's."""
+"""What a character sees of a scene: what was said and done while it was there, its own thoughts, and nobody else's.
+
+A scene's file may plant secrets: words, and who knows them. A character that has them in a turn, and neither knew them
+nor was there when somebody said them, has them from nowhere (`find_lapses`).
+"""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
+from rolellm.core.text import fold
 from rolellm.llm.model import Message, assistant, user
 from rolellm.models.prompts.render import load_template
-from rolellm.scenes.scene import Scene
-from rolellm.scenes.utterance import strip_inner_thoughts
+from rolellm.scenes.scene import ENVIRONMENT, Scene
+from rolellm.scenes.thoughts import strip_inner_thoughts
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,14 +38,15 @@ class SceneTurn:
     def visible_text(self) -> str:
         """What others see of it, with the speaker's name in front; empty where it is only thoughts."""
         visible = strip_inner_thoughts(self.text)
-        if not visible or is_named(visible, self.speaker):
-            return visible
-        return f"{self.speaker}: {visible}"
+        return add_speaker(visible, self.speaker) if visible else ""
 
 
-def is_named(text: str, speaker: str) -> bool:
-    """Tell whether a line of a text begins with the speaker's name and a colon."""
-    return any(line.strip().startswith((f"{speaker}:", f"{speaker}：")) for line in text.split("\n"))
+def add_speaker(text: str, speaker: str) -> str:
+    """Put the speaker's name in front of a text, unless one of its lines begins with it."""
+    heads = (f"{speaker}:", f"{speaker}：")
+    if any(line.strip().startswith(heads) for line in text.split("\n")):
+        return text
+    return f"{speaker}: {text}"
 
 
 def list_witnessed(turns: Iterable[SceneTurn], name: str) -> list[SceneTurn]:
@@ -94,3 +100,36 @@ def _join(scene: Scene, seen: Sequence[str], *, is_first: bool) -> list[Message]
         # A chat template wants the user to speak between two turns of the assistant.
         text = load_template(scene.language, "scene_begin" if is_first else "scene_continue").fill()
     return [user(text)]
+
+
+@dataclass(frozen=True, slots=True)
+class Lapse:
+    """A turn in which a character knew what it had not witnessed.
+
+    Attributes:
+        turn: The turn's number.
+        name: The character.
+        words: The secret's words.
+    """
+
+    turn: int
+    name: str
+    words: str
+
+
+def find_lapses(scene: Scene, turns: Sequence[SceneTurn]) -> list[Lapse]:
+    """Find the turns in which a character knew a secret that it could not know.
+
+    Thoughts count: a character that thinks of a secret has it. Upper case and width do not matter.
+    """
+    lapses = []
+    for secret in scene.secrets:
+        words = fold(secret.words)
+        for number, turn in enumerate(turns):
+            if turn.speaker in (*secret.known_by, ENVIRONMENT) or words not in fold(turn.text):
+                continue
+            earlier = list_witnessed(turns[:number], turn.speaker)
+            heard = [strip_inner_thoughts(each.text) for each in earlier if each.speaker != turn.speaker]
+            if not any(words in fold(text) for text in heard):
+                lapses.append(Lapse(turn.turn, turn.speaker, secret.words))
+    return lapses

@@ -47,7 +47,7 @@ def test_a_slot_without_a_text_and_a_text_without_a_slot_are_errors() -> None:
 
 
 def test_a_part_goes_with_the_slot_that_it_names() -> None:
-    template = Template("{role}, {role}.\nYou: {words}\nStay {x y} {other}.", optional="words")
+    template = Template("{role}, {role}.\nYou: {words}\nStay {x y} {other}.", optional=("words",))
     assert template.fill(role="{other}", words="") == "{other}, {other}.\nStay {x y} {other}."
     assert template.fill(role="A", words=" b ") == "A, A.\nYou: b\nStay {x y} {other}."
 

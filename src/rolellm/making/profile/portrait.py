@@ -164,7 +164,7 @@ def _describe_defects(defects: dict[Defect, str], language: Language, told_in: L
     descriptions = []
     for defect, sentence in sentences.items():
         if defect in defects:
-            descriptions.append(Template(sentence, optional="found").fill(found=defects[defect], **slots))
+            descriptions.append(Template(sentence, optional=("found",)).fill(found=defects[defect], **slots))
     return descriptions
 
 

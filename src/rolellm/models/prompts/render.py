@@ -31,13 +31,13 @@ class Template:
     Attributes:
         text: With its slots.
         name: What it is called in messages.
-        optional: A slot that may stay empty: the parts that name it are left out then, and other braces are text.
+        optional: Slots that may stay empty: the parts that name one are left out then, and other braces are text.
         between: What is between two parts: a new line, or a blank line.
     """
 
     text: str
     name: str = "template"
-    optional: str = ""
+    optional: tuple[str, ...] = ()
     between: str = "\n"
 
     @property
@@ -62,10 +62,11 @@ class Template:
         values = {name: text or "" for name, text in slots.items()}
         text = self.text
         if self.optional:
-            values[self.optional] = values[self.optional].strip()
             parts = text.split(self.between)
-            if not values[self.optional]:
-                parts = [part for part in parts if f"{{{self.optional}}}" not in part]
+            for name in self.optional:
+                values[name] = values.get(name, "").strip()
+                if not values[name]:
+                    parts = [part for part in parts if f"{{{name}}}" not in part]
             text = self.between.join(parts)
         else:
             self._check(frozenset(slots))
@@ -129,7 +130,7 @@ def load_system_template(language: Language, path: str | Path | None = None, *, 
     Raises:
         SettingsError: When the file cannot be read, or lacks a slot.
     """
-    optional, between = ("examples", "\n\n") if retrieval else ("description", "\n")
+    optional, between = (("examples",), "\n\n") if retrieval else (("description",), "\n")
     if path is None:
         shipped = load_template(language, "retrieval" if retrieval else "system")
         return replace(shipped, optional=optional, between=between)
