@@ -13,6 +13,10 @@ from rolellm.models.adapters import AdapterModel, Draft
 from rolellm.models.local_model import Completion, Decoding, LocalModel
 
 
+# PEFT 0.19 warns of an output layer that is tied to the embeddings.
+pytestmark = pytest.mark.filterwarnings("ignore:Model has .tie_word_embeddings:UserWarning")
+
+
 def make_adapter(base: Path, folder: Path, seed: int, **options: Any) -> str:
     import torch
     from peft import LoraConfig, get_peft_model
