@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -115,10 +116,25 @@ def _run_coser(
     run = run_step(step, llm, out / "scenes")
     if judge is None:
         return run
-    critique = CritiqueScenes(rows, run.result.scenes, models["prompts"])
-    judged = run_step(critique, _read_llm(judge), out / "critique")
+    judge_llm = LLM.of(judge, get_scripted_models())
+    certificate = _describe_certificate(judge_llm, out)
+    critique = CritiqueScenes(rows, run.result.scenes, models["prompts"], certificate)
+    judged = run_step(critique, judge_llm, out / "critique")
     evaluation = str(judged.folder / "evaluation.json")
     return judged.continue_with(shlex.join(["rolellm", "scene", "--rescore", evaluation, "--json"]))
+
+
+def _describe_certificate(judge: LLM, out: Path) -> str:
+    """Say what the judge's certificate says, which is of another task than to list flaws."""
+    from rolellm.judging.certificate import find_certificate
+    from rolellm.judging.result import JudgedBy
+    from rolellm.judging.run import name_judges
+
+    (name,) = name_judges(judge.models, each=False)
+    judged_by = JudgedBy(name, model=[dict(model.identity) for model in judge.models])
+    certificate = find_certificate(judged_by, (out.absolute().parent, Path()), None)
+    line = replace(judged_by, certificate=certificate).describe_certificate()
+    return f"{line}. A certificate examines choices between two replies, not lists of flaws."
 
 
 def _read_cast(members: Iterable[str]) -> dict[str, LLM]:

@@ -14,8 +14,10 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
+from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Final
@@ -40,6 +42,8 @@ DIMENSIONS: Final = ("Storyline Consistency", "Anthropomorphism", "Character Fid
 _TURNS: Final = 20
 _MIN_TURNS: Final = 6
 _DECIDED: Final = 0.05
+#: A word of a name that can stand for it: not "of", and not "The".
+_NAME_WORD: Final = re.compile(r"\b(?!The\b)[^\Wa-z_]\w+")
 #: Where `rouge-chinese` begins a new line: after the end of a sentence that no closing quote follows.
 _SENTENCE_ENDS: Final = tuple(
     re.compile(end + follower)
@@ -214,6 +218,23 @@ def score_flaws(flaws: Iterable[Flaw], turns: int) -> float:
     """
     severities = sum(flaw.severity for flaw in flaws)
     return max(0, min(100 - (severities - 0.3 * turns) * 5, 100))
+
+
+def find_only_named(text: str, names: Collection[str]) -> str:
+    """Find the one character whom a text names: wholly, or by a word that no other's name has; empty for none or more.
+
+    >>> find_only_named("The threats of Lear sound hollow.", ["King Lear", "The Fool"])
+    'King Lear'
+    """
+    words_by_name = {name: _NAME_WORD.findall(name) for name in names}
+    counts = Counter(chain.from_iterable(words_by_name.values()))
+    named = []
+    for name, words in words_by_name.items():
+        own_words = [word for word in words if counts[word] == 1]
+        either = "|".join(map(re.escape, [name, *own_words]))
+        if re.search(rf"(?<![A-Za-z])(?:{either})(?![A-Za-z])", text):
+            named.append(name)
+    return named[0] if len(named) == 1 else ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
