@@ -128,7 +128,7 @@ def test_two_systems_are_compared_in_scenes(tmp_path: Path, llm_server: Callable
     # Of two turns each, Ada speaks for Brom, who has then heard the secret from her.
     assert [(test.difference.mean, test.difference.n) for test in result.scenes.tests] == [(-0.5, 8), (-0.5, 8)]
     assert [test.p for test in result.scenes.tests] == pytest.approx([4 / 2**8] * 2)
-    assert result.findings[0] == "In scenes, mild spoke for another less often than bold, by 50.0 points (n = 8)."
+    assert result.findings[0] == "mild spoke for another less often than bold, by 50.0 points on 8 scenes."
     assert [table.title for table in result.tables()] == ["Scenes", "Scenes, paired"]
     assert "It is under the third stone." in result.page.read_text(encoding="utf-8")
     rolellm.eval(models, scenes=scenes, out=tmp_path / "eval")

@@ -279,12 +279,8 @@ def test_a_row_of_coser_is_played_judged_and_scored_again_from_its_file(tmp_path
     assert judged.result.means["Mean"].mean == pytest.approx(expected)
     assert "Prompts of our own" in judged.result.remarks()[0]
     # Each has ten turns; what Ada says for Brom stays, as in CoSER, and is counted.
-    assert {name: share.mean for name, share in judged.result.spoke_for.items()} == {
-        "all": 0.5,
-        "Lamps: Ada": 1.0,
-        "Lamps: Brom": 0.0,
-    }
-    assert judged.result.severities["Lamps: Ada"].mean == 4 * 4 * 5 / 10
+    ratings = {name: [rating.mean for rating in pair] for name, pair in judged.result.characters.items()}
+    assert ratings == {"all": [0.5, 4.0], "Lamps: Ada": [1.0, 4 * 4 * 5 / 10], "Lamps: Brom": [0.0, 0.0]}
     assert "80 of 96 points of severity, count for it" in judged.result.remarks()[1]
 
 

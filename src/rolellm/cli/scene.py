@@ -39,8 +39,7 @@ def run_scene(
     limit: Advanced[Annotated[int | None, typer.Option(min=1)]] = None,
     out: Path = Path("scene"),
     me: str | None = None,
-    rescore: Path | None = None,
-    against: Path | None = None,
+    rescore: list[Path] | None = None,
     canary: Advanced[Literal["parrots", "swapped"] | None] = None,
 ) -> Result:
     """Play a scene whose characters know only what they witnessed.
@@ -57,16 +56,19 @@ def run_scene(
         limit: With --format coser: play only the first N rows.
         out: Folder of the run; the same command continues one that stopped.
         me: The character whose lines you type.
-        rescore: Compute CoSER's scores from a file that its evaluation, or this command, wrote, instead of playing.
-        against: With --rescore: a second evaluation of the same scenes, by another cast or another judge.
+        rescore: Compute CoSER's scores from a file that its evaluation or this command wrote, instead of playing; with
+            two, compare these evaluations of the same scenes, by two casts or two judges.
         canary: With --format coser: a cast that must score badly: parrots, who repeat the last line, or characters with
             swapped profiles.
     """
-    if rescore is not None:
+    if rescore:
         from rolellm.scenes.coser import compare_scores
         from rolellm.scenes.coser import rescore as compute_scores
 
-        return compute_scores(rescore) if against is None else compare_scores(rescore, against)
+        first, *others = rescore
+        if len(others) > 1:
+            raise SettingsError(f"{len(rescore)} evaluations; give --rescore once, or twice to compare two")
+        return compare_scores(first, *others) if others else compute_scores(first)
     if not file:
         raise SettingsError("no scene; name its file, or a test set with --format coser")
 

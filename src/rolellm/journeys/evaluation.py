@@ -170,7 +170,7 @@ class EvalResult(Result):
 
     def _build_table(self) -> Table:
         from rolellm.scoring.score_report import METRICS
-        from rolellm.scoring.statistics.intervals import name_dialogues
+        from rolellm.scoring.statistics.intervals import name_clusters
 
         measures: dict[str, str] = {name: name for name in (*METRICS, "avg")}
         if self.own:
@@ -191,7 +191,7 @@ class EvalResult(Result):
                 cells.append(wins.get(name))
         recipe = next(iter(self.reports.values())).recipe
         if self.own:
-            rows = name_dialogues(rows)
+            rows = name_clusters(rows, "dialogue")
         lines = [TableRow((name,), tuple(cells)) for name, cells in rows.items()]
         return Table("Systems", ("System",), tuple(columns), tuple(lines), recipe, columns)
 
@@ -418,7 +418,7 @@ def _add_scenes(
     from rolellm.playing.settings import PlaySettings
     from rolellm.reporting.blocks import Block
     from rolellm.runs import run_step
-    from rolellm.scenes.comparison import compare_systems
+    from rolellm.scenes.comparison import compare_scenes
     from rolellm.scenes.play import PlayScenes
 
     step = PlayScenes(scenes, PlaySettings(temperature=chosen.temperature, max_tokens=chosen.max_new_tokens))
@@ -435,7 +435,7 @@ def _add_scenes(
             sys.stderr.write(f"{note}\n")
         played[name] = run.result.scenes
         transcripts += [Block(f"{name}: {scene.title}", code=scene.to_text()) for scene in played[name]]
-    comparison = compare_systems(scenes, played)
+    comparison = compare_scenes(scenes, played)
     block = Block("Scenes", "scenes", tables=comparison.tables(), notes=[_SCENES], blocks=transcripts, is_folded=False)
     findings = [*result.content.findings, *comparison.remarks()]
     content = replace(result.content, findings=findings, blocks=[*result.content.blocks, block])

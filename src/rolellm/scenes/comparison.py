@@ -8,17 +8,17 @@ from itertools import combinations
 from typing import Final
 
 from rolellm.core.result import Result
-from rolellm.core.table import PERCENT, Table
+from rolellm.core.table import Interval, Table
 from rolellm.core.text import format_count
 from rolellm.scenes.play import SPOKE_FOR, PlayedScene
 from rolellm.scenes.scene import ENVIRONMENT, Scene
 from rolellm.scoring.statistics.intervals import (
     ClusteredSample,
-    Interval,
     Measured,
     adjust_p_values,
     compare_pairs,
     estimate_share,
+    name_clusters,
 )
 
 #: What is counted, as a share of a scene's turns.
@@ -50,7 +50,7 @@ class SceneComparison(Result):
     """Result of a comparison.
 
     Attributes:
-        scenes: Number of scenes.
+        scenes: Number of scenes in which every system has a turn.
         shares: System to check to the mean over scenes of the share of turns.
         tests: Of each pair of systems.
     """
@@ -61,77 +61,65 @@ class SceneComparison(Result):
 
     def tables(self) -> tuple[Table, ...]:
         """Build the table of systems, and that of their differences."""
-        rows = [[name, checks.get(SPOKE), checks.get(KNEW)] for name, checks in self.shares.items()]
+        rows = [(name, shares.get(SPOKE), shares.get(KNEW)) for name, shares in self.shares.items()]
         heads = ("System", f"{SPOKE.capitalize()} %", f"{KNEW.capitalize()} %")
         tables = [Table.from_rows("Scenes", heads, rows)]
         if self.tests:
-            pairs = []
-            for test in self.tests:
-                name = f"{' − '.join(test.pair)}: {test.check}"
-                pairs.append([name, test.difference, test.p])
-            tests = Table.from_rows("Scenes, paired", ("First − second", "Points", "p (Holm)"), pairs)
-            tables.append(replace(tests, formats={"Points": PERCENT}))
+            tests = [(f"{' − '.join(test.pair)}: {test.check}", test.difference, test.p) for test in self.tests]
+            tables.append(Table.from_rows("Scenes, paired", ("Systems", "Difference %", "p (Holm)"), tests))
         return tuple(tables)
 
     def remarks(self) -> list[str]:
         """Say which system does less of what it should not."""
         sentences = []
         for test in self.tests:
-            if test.p < _LEVEL and test.difference is not None:
-                better, worse = test.pair if test.difference.mean < 0 else test.pair[::-1]
-                points = f"{abs(100 * test.difference.mean):.1f} points (n = {test.difference.n})"
-                sentences.append(f"In scenes, {better} {test.check} less often than {worse}, by {points}.")
-        scenes = format_count(self.scenes, "scene")
+            if test.p < _LEVEL:
+                mean = 100 * (test.difference or Interval(0)).mean
+                better, worse = test.pair if mean < 0 else test.pair[::-1]
+                points = f"{abs(mean):.1f} points on {format_count(self.scenes, 'scene')}"
+                sentences.append(f"{better} {test.check} less often than {worse}, by {points}.")
         if self.tests and not sentences:
-            sentences = [f"{scenes} decide nothing: no difference holds after Holm's adjustment."]
+            sentences.append(f"{format_count(self.scenes, 'scene')}: no difference holds after Holm's adjustment.")
         return sentences
 
 
-def compare_systems(scenes: Sequence[Scene], played: Mapping[str, Sequence[PlayedScene]]) -> SceneComparison:
-    """Compare systems scene by scene; in each pair, over the scenes in which both have a turn.
+def compare_scenes(scenes: Sequence[Scene], played: Mapping[str, Sequence[PlayedScene]]) -> SceneComparison:
+    """Compare systems scene by scene, where each of them has a turn.
 
     Args:
         scenes: The scenes.
         played: System to the scenes as it played them, in their order.
     """
-    values: dict[str, dict[str, dict[int, float]]] = {}
-    for name, plays in played.items():
-        values[name] = {SPOKE: {}, KNEW: {}}
-        for number, (scene, play) in enumerate(zip(scenes, plays, strict=True)):
-            for check, share in _measure(scene, play).items():
-                values[name][check][number] = share
-    shares: dict[str, dict[str, Measured]] = {}
-    for name, checks in values.items():
-        shares[name] = {}
-        for check, by_scene in checks.items():
-            if by_scene:
-                sample = ClusteredSample([*by_scene.values()], [*by_scene])
-                shares[name][check] = _name_scenes(estimate_share(sample))
+    rows = []
+    for number, scene in enumerate(scenes):
+        row = {name: _measure(scene, plays[number]) for name, plays in played.items()}
+        if all(row.values()):
+            rows.append(row)
+    shares: dict[str, dict[str, Measured]] = {name: {} for name in played}
     tests = []
-    for first, second in combinations(values, 2):
-        for check in (SPOKE, KNEW):
-            by_scene, rivals = values[first][check], values[second][check]
-            both = sorted(by_scene.keys() & rivals.keys())
-            if both:
-                test = compare_pairs([by_scene[number] for number in both], [rivals[number] for number in both], both)
-                tests.append(SceneTest((first, second), check, _name_scenes(test.difference), test.p))
+    for check in (SPOKE, KNEW):
+        columns: dict[str, list[float]] = {}
+        for name in played:
+            values = [row[name][check] for row in rows if check in row[name]]
+            if values:
+                columns[name] = values
+                shares[name][check] = estimate_share(ClusteredSample(values, range(len(values))))
+        for pair in combinations(columns, 2):
+            first, second = (columns[name] for name in pair)
+            test = compare_pairs(first, second, range(len(first)))
+            tests.append(SceneTest(pair, check, test.difference, test.p))
     adjusted = adjust_p_values([test.p for test in tests])
     tests = [replace(test, p=p) for test, p in zip(tests, adjusted, strict=True)]
-    return SceneComparison(len(scenes), shares, tuple(tests))
+    return name_clusters(SceneComparison(len(rows), shares, tuple(tests)), "scene")
 
 
 def _measure(scene: Scene, play: PlayedScene) -> dict[str, float]:
-    """Measure the share of a scene's turns of each check; without secrets, nobody can know too much."""
+    """Measure each check's share of a scene's turns; empty without turns, and without secrets nobody knows too much."""
     turns = [turn for turn in play.turns[play.opening :] if turn.speaker != ENVIRONMENT]
     if not turns:
         return {}
-    spoke = sum(SPOKE_FOR in turn.note for turn in turns)
-    shares = {SPOKE: spoke / len(turns)}
+    shares = {SPOKE: sum(SPOKE_FOR in turn.note for turn in turns) / len(turns)}
     if scene.secrets:
         lapsed = {lapse.turn for lapse in play.lapses}
         shares[KNEW] = sum(turn.turn in lapsed for turn in turns) / len(turns)
     return shares
-
-
-def _name_scenes(interval: Interval) -> Interval:
-    return interval._replace(method=interval.method.replace("question", "scene"))

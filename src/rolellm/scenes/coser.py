@@ -35,7 +35,7 @@ from rolellm.llm.model import Request
 from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter
 from rolellm.scenes.thoughts import strip_inner_thoughts
 from rolellm.scoring.statistics.agreement import compute_spearman
-from rolellm.scoring.statistics.intervals import Interval, adjust_p_values, compare_pairs
+from rolellm.scoring.statistics.intervals import Interval, adjust_p_values, compare_pairs, name_clusters
 
 DIMENSIONS: Final = ("Storyline Consistency", "Anthropomorphism", "Character Fidelity", "Storyline Quality")
 #: Maximum turns, and the turns before which a scene cannot end.
@@ -442,7 +442,7 @@ def compare_scores(first: str | Path, second: str | Path) -> ScoresCompared:
     for dimension in DIMENSIONS:
         columns = [[cases[name][dimension] for name in names] for cases in scores]
         test = compare_pairs(columns[0], columns[1], books)
-        differences[dimension] = test.difference._replace(method=test.difference.method.replace("question", "book"))
+        differences[dimension] = name_clusters(test.difference, "book")
         p_values.append(test.p)
         correlations[dimension] = compute_spearman(columns[0], columns[1])
     adjusted = dict(zip(DIMENSIONS, adjust_p_values(p_values), strict=True))

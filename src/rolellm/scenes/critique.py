@@ -36,7 +36,7 @@ from rolellm.scenes.play import SPOKE_FOR, PlayedScene
 from rolellm.scenes.prompts import load_scene_prompts
 from rolellm.scenes.scene import ENVIRONMENT
 from rolellm.scenes.visibility import add_speaker
-from rolellm.scoring.statistics.intervals import SHARE, ClusteredSample, Ends, Interval, estimate_mean, estimate_share
+from rolellm.scoring.statistics.intervals import ClusteredSample, Interval, estimate_mean, estimate_share, name_clusters
 
 #: The name of CoSER's own file, which its tools and `rescore` read.
 EVALUATION: Final = "evaluation.json"
@@ -119,17 +119,15 @@ class CritiqueResult(Result):
     Attributes:
         scenes: The scenes with what the judge found.
         means: Name of a score to its mean over the scenes that have it, with its interval over books.
-        spoke_for: Character to the share of its turns that went on with another's lines, with its interval over scenes;
-            of all characters, over books.
-        severities: Character to the severity a turn of the flaws that name nobody else, over its wholly judged scenes.
+        characters: Character to the share of its turns that went on with another's lines, and the severity a turn of
+            the flaws that name nobody else, with intervals over scenes; of all characters, over books.
         certificate: What the judge's certificate says; empty where nobody looked for one.
         own_prompts: Which prompts were the user's own; figures made with ours do not compare with published ones.
     """
 
     scenes: tuple[JudgedScene, ...]
     means: Mapping[str, Interval]
-    spoke_for: Mapping[str, Interval]
-    severities: Mapping[str, Interval]
+    characters: Mapping[str, tuple[Interval, Interval]]
     certificate: str = ""
     own_prompts: tuple[str, ...] = ()
 
@@ -145,7 +143,7 @@ class CritiqueResult(Result):
         row = TableRow((f"{len(self.scenes)} scenes",), cells)
         formats = {"BLEU": share, "ROUGE-L": share}
         means = Table("CoSER", ("",), tuple(self.means), (row,), digits=1, formats=formats)
-        rows = [[name, share, self.severities.get(name)] for name, share in self.spoke_for.items()]
+        rows = [(name, *ratings) for name, ratings in self.characters.items()]
         heads = ("Character", "Spoke for another %", "Severity of its flaws a turn")
         return (means, Table.from_rows("Characters", heads, rows))
 
@@ -226,7 +224,7 @@ class CritiqueScenes(Step[CritiqueResult]):
                     flaws[dimension] = outcome.value
             judged.append(_measure(row, scene, flaws))
         characters = _rate_characters(self.scenes, judged)
-        return CritiqueResult(tuple(judged), _average(judged), *characters, self.certificate, prompts.own)
+        return CritiqueResult(tuple(judged), _average(judged), characters, self.certificate, prompts.own)
 
     def records(self, result: CritiqueResult) -> Records:
         """Return the scenes in the form of CoSER's own results."""
@@ -236,10 +234,11 @@ class CritiqueScenes(Step[CritiqueResult]):
 
     def summarize(self, result: CritiqueResult) -> dict[str, Any]:
         """Return the means, those of characters, and what is known of the judge."""
-        summary: dict[str, Any] = {"scenes": len(result.scenes)}
-        for key in ("means", "spoke_for", "severities"):
-            intervals: Mapping[str, Interval] = getattr(result, key)
-            summary[key] = {name: interval.to_columns() for name, interval in intervals.items()}
+        means = {name: interval.to_columns() for name, interval in result.means.items()}
+        characters = {}
+        for name, (share, severity) in result.characters.items():
+            characters[name] = {"spoke_for": share.to_columns(), "severity": severity.to_columns()}
+        summary: dict[str, Any] = {"scenes": len(result.scenes), "means": means, "characters": characters}
         return summary | {"certificate": result.certificate, "own_prompts": list(result.own_prompts)}
 
 
@@ -281,35 +280,33 @@ def _measure(row: CoserRow, scene: PlayedScene, flaws: Mapping[str, tuple[Flaw, 
     return JudgedScene(row.name, row.book, turns, flaws, bleu, rouge_l)
 
 
-_Values = list[tuple[float, str]]
-
-
 def _rate_characters(
     scenes: Sequence[PlayedScene], judged: Sequence[JudgedScene]
-) -> tuple[dict[str, Interval], dict[str, Interval]]:
-    """Estimate how often each character spoke for another, and the severity of its flaws a turn; of all, over books."""
-    spoke_for: dict[str, _Values] = {_ALL: []}
-    severities: dict[str, _Values] = {_ALL: []}
+) -> dict[str, tuple[Interval, Interval]]:
+    """Rate each character over its wholly judged scenes, and all of them over books."""
+    turns: dict[str, list[tuple[float, float, str]]] = {}
     for played, scene in zip(scenes, judged, strict=True):
-        turns: dict[str, list[float]] = {}
+        counts = Counter(turn.speaker for turn in played.turns)
+        severities = scene.severities
         for turn in played.turns:
-            if turn.speaker != ENVIRONMENT:
-                turns.setdefault(turn.speaker, []).append(float(SPOKE_FOR in turn.note))
-        flaws = scene.severities
-        for name, values in turns.items():
-            severity = flaws[name] / len(values)
-            for label, cluster in ((f"{scene.book}: {name}", scene.name), (_ALL, scene.book)):
-                spoke_for.setdefault(label, []).extend((value, cluster) for value in values)
-                if scene.is_whole:
-                    severities.setdefault(label, []).append((severity, cluster))
-    shares = {label: _estimate(values, SHARE, label, is_share=True) for label, values in spoke_for.items() if values}
-    means = {label: _estimate(values, (0.0, math.inf), label) for label, values in severities.items() if values}
-    return shares, means
+            if turn.speaker == ENVIRONMENT or not scene.is_whole:
+                continue
+            spoke = float(SPOKE_FOR in turn.note)
+            severity = severities[turn.speaker] / counts[turn.speaker]
+            turns.setdefault(_ALL, []).append((spoke, severity, scene.book))
+            turns.setdefault(f"{scene.book}: {turn.speaker}", []).append((spoke, severity, scene.name))
+    ratings = {}
+    for name, values in turns.items():
+        spoken, flaws, clusters = zip(*values, strict=True)
+        share = estimate_share(ClusteredSample(spoken, clusters))
+        mean = estimate_mean([ClusteredSample(flaws, clusters)], bounds=(0.0, math.inf))
+        ratings[name] = name_clusters((share, mean), "book" if name == _ALL else "scene")
+    return ratings
 
 
 def _average(scenes: Sequence[JudgedScene]) -> dict[str, Interval]:
     """Average each score over the scenes that have it; scenes of one book are one cluster."""
-    columns: dict[str, _Values] = {}
+    columns: dict[str, list[tuple[float, str]]] = {}
     for scene in scenes:
         scores = scene.scores
         for dimension, score in scores.items():
@@ -321,15 +318,7 @@ def _average(scenes: Sequence[JudgedScene]) -> dict[str, Interval]:
     means: dict[str, Interval] = {}
     for name in (*DIMENSIONS, "Mean", "BLEU", "ROUGE-L"):
         if name in columns:
-            bounds = SHARE if name in ("BLEU", "ROUGE-L") else _BOUNDS
-            means[name] = _estimate(columns[name], bounds)
-    return means
-
-
-def _estimate(values: _Values, bounds: Ends, label: str = _ALL, *, is_share: bool = False) -> Interval:
-    """Estimate a mean of values, each with its cluster: the book, or for a single character the scene."""
-    numbers, clusters = zip(*values, strict=True)
-    sample = ClusteredSample(numbers, clusters)
-    mean = estimate_share(sample, bounds) if is_share else estimate_mean([sample], bounds=bounds)
-    cluster = "book" if label == _ALL else "scene"
-    return mean._replace(method=mean.method.replace("question", cluster))
+            values, books = zip(*columns[name], strict=True)
+            bounds = (0.0, 1.0) if name in ("BLEU", "ROUGE-L") else _BOUNDS
+            means[name] = estimate_mean([ClusteredSample(values, books)], bounds=bounds)
+    return name_clusters(means, "book")
