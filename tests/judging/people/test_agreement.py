@@ -141,11 +141,14 @@ def test_rotations_that_contradict_each_other_are_a_tie_and_a_pair_counts_before
     shown = []
     for number, row in enumerate(rows):
         shown += [lists(row, "torn", ranks), lists(row, "torn", opposite)]
-        # Of four systems, lists have three; the pair says the opposite.
         shown += [lists(row, "both", opposite), *verdicts(row, "both", -1 if number % 2 else 1)]
     run = make(tmp_path, 40, FOUR, shown)
     write_labels(run, "anna", {row: tied if number % 2 else ranks for number, row in enumerate(rows)})
-    write_labels(run, "bela", {row: dict(zip(TWO, SAID[-1 if number % 2 else 1], strict=True)) for number, row in enumerate(rows)})
+    write_labels(
+        run,
+        "bela",
+        {row: dict(zip(TWO, SAID[-1 if number % 2 else 1], strict=True)) for number, row in enumerate(rows)},
+    )
     found = {(one["a"], one["b"]): one for one in measure_agreement(run).to_dict()["judge_human"]}
     assert found["torn", "anna"]["kappa"]["mean"] == pytest.approx(0.0) and found["torn", "anna"]["spearman"] is None
     assert found["both", "bela"]["kappa"]["mean"] == 1.0
