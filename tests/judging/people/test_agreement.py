@@ -122,7 +122,9 @@ def test_lists_are_compared_pair_by_pair_and_canaries_left_out(tmp_path: Path) -
     def sign(ranks: Mapping[str, float], first: str, second: str) -> int:
         return (ranks[second] > ranks[first]) - (ranks[second] < ranks[first])
 
-    both = [(row, *pair) for row in rows for pair in itertools.permutations(names, 2)]
+    # In both directions, but for those against the baseline.
+    pairs = [(a, b) for a, b in itertools.permutations(names, 2) if a != "harbour"]
+    both = [(row, *pair) for row in rows for pair in pairs]
     kappa = compute_cohen_kappa(
         [sign(judged[r], a, b) for r, a, b in both], [sign(people[r], a, b) for r, a, b in both]
     )

@@ -1,8 +1,9 @@
 """How far judges agree with people, and people with one another, beyond chance.
 
-Each figure comes with its n and its intervals. Of all pairs, each is counted in both directions (a against b, b against
-a), so that kappa does not depend on how systems are named or sorted; n counts it once. The paper has people audit its
-data, and compares no judge with them.
+Each figure comes with its n and its intervals. A verdict is on a system against the baseline, which has a direction, or
+on two other systems; of these, each is counted in both directions (a against b, b against a), so that kappa does not
+depend on how systems are named or sorted; n counts it once. The paper has people audit its data, and compares no judge
+with them.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from rolellm.judging.people.labels import (
     list_labelled_systems,
     read_labels,
 )
-from rolellm.judging.records import Judgement, JudgeRun, compute_mid_ranks
+from rolellm.judging.records import Comparison, Judgement, JudgeRun, compute_mid_ranks
 from rolellm.judging.verdicts import RowClusters, RowValues, Verdicts, compute_sign, sort_verdicts
 from rolellm.scoring.statistics.agreement import (
     CorrectedAgreement,
@@ -46,7 +47,8 @@ ENOUGH_ROWS: Final = 30
 _NAME: Final = 40
 
 Ranks = Mapping[str, float]
-#: By row and two systems, names sorted: 1 where the first is better, 0 for a tie, -1 where it is worse.
+#: By row and two systems, names sorted but for the baseline, which is second: 1 where the first is better, 0 for a tie,
+#: -1 where it is worse.
 Signs = dict[tuple[str, str, str], int]
 
 
@@ -70,13 +72,13 @@ class Rater:
         return {row for row, _, _ in self.verdicts}
 
 
-def build_person_rater(name: str, labels: Sequence[RankingLabel]) -> Rater:
+def build_person_rater(name: str, labels: Sequence[RankingLabel], baseline: str | None) -> Rater:
     """Build the rater of a person's rankings; skipped rows say nothing."""
     ranks: dict[str, Ranks] = {}
     for label in labels:
         if label.ranks is not None:
             ranks[label.row] = dict(zip(label.order, label.ranks, strict=True))
-    verdicts = _compare_ranks({row: [row_ranks] for row, row_ranks in ranks.items()})
+    verdicts = _compare_ranks({row: [row_ranks] for row, row_ranks in ranks.items()}, baseline)
     return Rater(name, verdicts, ranks)
 
 
@@ -87,15 +89,10 @@ def build_judge_rater(name: str, verdicts: Verdicts, names: Sequence[str]) -> Ra
         ranks = _select_ranks(judgement, names)
         if judgement.judge == name and ranks:
             lists[judgement.row].append(ranks)
-    signs = _compare_ranks(lists)
-    baseline = verdicts.baseline or ""
+    signs = _compare_ranks(lists, verdicts.baseline)
     for pair in verdicts.pairs:
         if pair.judge == name and pair.system in names:
-            sign = compute_sign(pair.mean - 0.5)
-            if baseline < pair.system:
-                signs[pair.row, baseline, pair.system] = -sign
-            else:
-                signs[pair.row, pair.system, baseline] = sign
+            signs[pair.row, pair.system, verdicts.baseline or ""] = compute_sign(pair.mean - 0.5)
     means = {row: _compute_mean_ranks(row_ranks) for row, row_ranks in lists.items()}
     return Rater(name, signs, means)
 
@@ -109,12 +106,13 @@ def _collect_votes(raters: Sequence[Rater]) -> dict[tuple[str, str, str], list[i
     return {key: votes[key] for key in sorted(votes) if len(votes[key]) > 1}
 
 
-def _compare_ranks(lists: Mapping[str, Sequence[Ranks]]) -> Signs:
+def _compare_ranks(lists: Mapping[str, Sequence[Ranks]], baseline: str | None) -> Signs:
     """Compare which system was ranked above which in most of a row's lists."""
     lead: Signs = defaultdict(int)
     for row, row_lists in lists.items():
         for ranks in row_lists:
-            for first, second in combinations(sorted(ranks), 2):
+            names = sorted(ranks, key=lambda name: (name == baseline, name))
+            for first, second in combinations(names, 2):
                 difference = ranks[second] - ranks[first]
                 lead[row, first, second] += compute_sign(difference)
     return {key: compute_sign(votes) for key, votes in lead.items()}
@@ -285,11 +283,12 @@ def measure_agreement(run: JudgeRun) -> AgreementResult:
     """
     labels = _read_all(run, RankingLabel)
     audits = _read_all(run, AuditLabel)
-    people = [build_person_rater(name, items) for name, items in labels.items()]
+    baseline = run.comparison.baseline
+    people = [build_person_rater(name, items, baseline) for name, items in labels.items()]
     if not labels and not audits:
         begin = f"rolellm label {shlex.quote(str(run.folder))} --annotator NAME"
         raise SettingsError(f"nobody has labelled anything yet; begin with: {begin}")
-    measures = AgreementMeasures(run.comparison.rows)
+    measures = AgreementMeasures(run.comparison)
     judges = _build_judges(run) if people else []
     judge_human = starmap(measures.compare, product(judges, people))
     human_human = starmap(measures.compare, combinations(people, 2))
@@ -332,7 +331,11 @@ def _build_judges(run: JudgeRun) -> list[Rater]:
 
 
 class AgreementMeasures(RowClusters):
-    """Measures of agreement, each with its interval."""
+    """Measures of agreement on a comparison, each with its interval."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        super().__init__(comparison.rows)
+        self._baseline = comparison.baseline
 
     def compare(self, first: Rater, second: Rater) -> RaterAgreement:
         """Compare a judge or a person with a person."""
@@ -359,13 +362,16 @@ class AgreementMeasures(RowClusters):
         if not votes:
             return None
         directed: list[list[int]] = []
-        for signs in votes.values():
-            directed += (signs, [-sign for sign in signs])
-        agreement = compute(directed)
         # Both directions of a pair are one item; only what chance would reach is that of both.
-        items = [item // 2 for item in agreement.items]
+        items: list[int] = []
+        for item, ((_, _, second), signs) in enumerate(votes.items()):
+            directed.append(signs)
+            items.append(item)
+            if second != self._baseline:
+                directed.append([-sign for sign in signs])
+                items.append(item)
         clusters = self.look_up([row for row, _, _ in votes])
-        return replace(agreement, items=items).estimate(*clusters)
+        return replace(compute(directed), items=items).estimate(*clusters)
 
     def summarize_audit(self, audits: Mapping[str, Sequence[AuditLabel]]) -> AuditSummary:
         """Summarize the audit of a run."""
