@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
 import textwrap
@@ -367,6 +368,13 @@ class Character(Profile, Result):
                 indented = textwrap.indent("\n".join(lines), "  ")
                 remarks.append(f"{title}\n{indented}")
         return remarks
+
+    @property
+    def continues_with(self) -> list[str]:
+        """The first stage, where it was not done."""
+        if self.folder is None or self.to_dict()["stages"]["build"]:
+            return []
+        return [shlex.join(["rolellm", "role", "build", str(self.folder)])]
 
     def _ensure_folder(self) -> Path:
         """Return the character's folder; create a temporary one if it has none."""
