@@ -12,7 +12,6 @@ from rolellm.core.errors import ModelError
 from rolellm.models.adapters import AdapterModel, Draft
 from rolellm.models.local_model import Completion, Decoding, LocalModel
 
-
 # PEFT 0.19 warns of an output layer that is tied to the embeddings.
 pytestmark = pytest.mark.filterwarnings("ignore:Model has .tie_word_embeddings:UserWarning")
 
