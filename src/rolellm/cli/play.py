@@ -212,7 +212,7 @@ def _reach_model(
 ) -> AbstractContextManager[Backend]:
     """Find the model at its server, or run it here."""
     from rolellm.llm.vllm import find_vllm
-    from rolellm.playing.local_server import Backend, run_adapter_server, run_transformers_serve, run_vllm
+    from rolellm.playing.local_server import Backend, run_builtin, run_vllm
 
     if base and (chosen.model or chosen.llm):
         raise SettingsError("--base names the model already; leave --model and --llm out")
@@ -238,12 +238,8 @@ def _reach_model(
     if command is not None:
         say("starting vLLM …", err=True)
         return run_vllm(command, source.base, adapters, default)
-    if base or adapters:
-        say("loading the model …", err=True)
-        return run_adapter_server(source.base, adapters, default)
-    require("fastapi", extra="train,play")
-    say("starting `transformers serve` …", err=True)
-    return run_transformers_serve(source.base)
+    say("loading the model …", err=True)
+    return run_builtin(source.base, adapters, default)
 
 
 def _raise_interrupt(*_: object) -> None:
