@@ -368,9 +368,13 @@ def _check_local(client: openai.OpenAI, process: Any) -> None:
     assert go_on("Why?", length=6, stop=[]) == whole
     with pytest.raises(openai.BadRequestError, match="leave out stop or stream"):
         ask(client, "Why?", model="queen of hearts", stop="x", stream=True)
-    with pytest.raises(openai.BadRequestError, match="ignores n, response_format, tools; leave that out"):
-        tools: Any = [{"type": "function", "function": {"name": "look"}}]
-        ask(client, "Why?", model="queen of hearts", n=2, response_format={"type": "json_object"}, tools=tools)
+    # Open WebUI offers dozens with each message.
+    tools: Any = [{"type": "function", "function": {"name": "look", "description": "why? " * 1000}}]
+    assert go_on("Why?", length=6, tools=tools) == whole
+    with pytest.raises(openai.BadRequestError, match="ignores n, response_format, tool_choice; leave that out"):
+        choice: Any = "required"
+        json_only: Any = {"type": "json_object"}
+        ask(client, "Why?", model="queen of hearts", n=2, response_format=json_only, tools=tools, tool_choice=choice)
     with pytest.raises(openai.BadRequestError, match="too many for a context of 512"):
         ask(client, "why? " * 200_000, model="queen of hearts")
     said = process.err.read_text(encoding="utf-8")

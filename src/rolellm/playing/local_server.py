@@ -32,7 +32,6 @@ _IGNORED: Final[Mapping[str, Any]] = {
     "presence_penalty": 0,
     "response_format": {"type": "text"},
     "tool_choice": "auto",
-    "tools": [],
     "top_logprobs": 0,
 }
 #: The name of a base in front of its adapters.
