@@ -145,8 +145,16 @@ class Scene:
         return [(name, text) for line in self.opening for name, text in line.items()]
 
     def character(self, name: str) -> SceneCharacter:
-        """Return a character by name."""
-        return next(character for character in self.characters if character.name == name)
+        """Return a character by name.
+
+        Raises:
+            SettingsError: When nobody in the scene has the name.
+        """
+        for character in self.characters:
+            if character.name == name:
+                return character
+        names = ", ".join(self.names)
+        raise SettingsError(f"{name} is not in the scene; name one of its characters: {names}")
 
     def list_present(self, turn: int) -> list[str]:
         """List who is there at a turn, counted from 1."""

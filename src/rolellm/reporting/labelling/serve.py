@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -98,9 +99,5 @@ def serve_page(page: gr.Blocks, *, port: int = 0, share: bool = False) -> Iterat
 
 def wait_for_stop() -> None:
     """Wait until somebody asks this process to stop; for the main thread, which alone hears signals."""
-    with handle_signals(_stop), suppress(KeyboardInterrupt):
+    with handle_signals(signal.default_int_handler), suppress(KeyboardInterrupt):
         threading.Event().wait()
-
-
-def _stop(*_: object) -> None:
-    raise KeyboardInterrupt
