@@ -91,6 +91,8 @@ def run_scene(
     if page.web:
         return _play_on_page(play, scene, me, page)
     terminal = _Terminal()
+    if me is not None:
+        say(f"{scene.introduce(me)}\n", err=True)
     return play(show=terminal.show, read_line=terminal.read_line)
 
 

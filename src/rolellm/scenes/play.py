@@ -32,7 +32,6 @@ from rolellm.llm.dispatcher import STOP_REQUEST, StopAskingError
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
     Accept,
-    CallError,
     Failure,
     Finish,
     Message,
@@ -392,18 +391,12 @@ class _Stage:
     def _tell(self, name: str) -> str:
         """Tell a character of the scene: what everybody knows, whom it meets, and what it wants."""
         scene = self._scene
-        character = scene.character(name)
-        others = []
-        for other in scene.characters:
-            if other.name == name or not character.meets(other):
-                continue
-            others.append(f"{other.name} ({other.known_as})" if other.known_as else other.name)
         return self._prompts.character.fill(
             role=name,
             setting=scene.setting,
             topic=scene.topic,
-            others="; ".join(others),
-            motivation=character.motivation,
+            others=scene.describe_others(name),
+            motivation=scene.character(name).motivation,
         )
 
     def _request(self, text: str, turns: Sequence[SceneTurn], sampling: Sampling, task: str) -> Request:
@@ -539,18 +532,15 @@ def _read_line(me: str, read_line: Callable[[str], str], _: Request) -> str:
     """Read a person's turn.
 
     Raises:
-        StopAskingError: On Ctrl-C.
-        CallError: At the end of the input.
+        StopAskingError: On Ctrl-C and at the end of the input.
     """
     text = ""
     try:
         with handle_signals(signal.default_int_handler):
             while not text.strip():
                 text = read_line(f"{me}> ")
-    except KeyboardInterrupt as error:
+    except (EOFError, KeyboardInterrupt) as error:
         raise StopAskingError(STOP_REQUEST) from error
-    except EOFError as error:
-        raise CallError("empty", "the input ended", retry=False) from error
     return text
 
 

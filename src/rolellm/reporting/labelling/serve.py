@@ -27,6 +27,12 @@ _HEAD: Final = (
     "<meta http-equiv=\"Content-Security-Policy\" content=\"img-src 'self' data: blob:; media-src 'self'; "
     "connect-src 'self'; frame-src 'none'; form-action 'self'\">"
 )
+#: Of a scene: avatars next to names, dimmed thoughts, and no button that clears the view.
+_CSS: Final = """
+.scene img {display: inline; width: 2.2em; height: 2.2em; margin: 0; border-radius: 50%; object-fit: cover}
+.scene small {opacity: .6}
+.scene .icon-button-wrapper {display: none}
+"""
 
 
 class _KeyGuard:
@@ -89,6 +95,7 @@ def serve_page(page: gr.Blocks, *, port: int = 0, share: bool = False) -> Iterat
         ssr_mode=False,
         footer_links=[],
         head=_HEAD,
+        css=_CSS,
         theme=gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
     )
     try:

@@ -38,10 +38,7 @@ class ScenePage:
         self._end = ""
         self._is_my_turn = False
         self._lines: Queue[str] = Queue()
-        opening = [scene.setting, scene.topic]
-        if me is not None:
-            opening += [f"You are {me}.", scene.character(me).motivation]
-        self._add("", "\n\n".join(filter(None, opening)))
+        self._add("", scene.introduce(me))
 
     def build(self) -> gr.Blocks:
         """Build the page."""
@@ -49,14 +46,14 @@ class ScenePage:
         # An avatar is sent as it is, not copied to Gradio's cache, which stays behind.
         gr.set_static_paths([*filter(None, self._pictures.values())])
         with gr.Blocks(title=title, analytics_enabled=False, fill_height=True) as page:
-            self._chatbot = make_chatbot(title)
+            self._chatbot = make_chatbot(title, elem_classes="scene", buttons=[])
             self._status = gr.Markdown()
             self._version = gr.State()
             self._timer = gr.Timer(_PAUSE)
             views: Any = {"outputs": [self._chatbot, self._status, self._version, self._timer]}
             views |= {"show_progress": "hidden"}
             if self._me is not None:
-                box = make_box(f"What {self._me} says; (what they do) and [what they think]")
+                box = make_box(f"Speech, (actions) and [thoughts] of {self._me}")
                 box.submit(self.say, box, box, show_progress="hidden").then(self.look, self._version, **views)
             page.load(self.look, None, **views)
             self._timer.tick(self.look, self._version, **views)
@@ -123,7 +120,7 @@ class ScenePage:
         if speaker:
             picture = self._pictures.get(speaker)
             image = f'<img src="/gradio_api/file={quote(str(picture))}" alt=""> ' if picture else ""
-            content = f"{image}<strong>{escape(speaker)}</strong>\n\n{content}"
+            content = f"{image}<strong>{escape(speaker)}</strong>\n{content}"
         role = "user" if speaker and speaker == self._me else "assistant"
         self._messages.append({"role": role, "content": content})
 

@@ -118,6 +118,7 @@ class TalkPage:
             self._chatbot = make_chatbot(
                 role,
                 editable="all",
+                buttons=["copy", "copy_all"],
                 avatar_images=(None, self._picture),
                 # A thumb up is a vote.
                 feedback_options=("Like",) if is_blind else (),
@@ -300,14 +301,7 @@ class TalkPage:
 
 def make_chatbot(label: str, **more: Any) -> gr.Chatbot:
     """Make the view of a talk."""
-    return gr.Chatbot(
-        label=label,
-        scale=1,
-        buttons=["copy", "copy_all"],
-        latex_delimiters=[],
-        group_consecutive_messages=False,
-        **more,
-    )
+    return gr.Chatbot(label=label, scale=1, latex_delimiters=[], group_consecutive_messages=False, **more)
 
 
 def make_box(placeholder: str) -> gr.Textbox:
