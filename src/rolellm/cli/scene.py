@@ -12,7 +12,7 @@ import typer
 
 from rolellm.cli.llm_options import get_scripted_models, stop_if_dry
 from rolellm.cli.options import with_options
-from rolellm.cli.output import say
+from rolellm.cli.output import RETRY, say
 from rolellm.cli.play import PageOptions, make_played_llm
 from rolellm.core.errors import EndpointError, ModelError, SettingsError, StoppedShortError
 from rolellm.core.result import Result
@@ -114,7 +114,11 @@ def _play_on_page(play: Callable[..., Run[Any]], scene: Scene, me: str | None, o
                 page.end(str(error))
                 wait_for_stop()
             raise
-        page.end(" ".join(run.result.notes()) or "The scene has ended.")
+        (played,) = run.result.scenes
+        if played.is_whole:
+            page.end("The scene has ended.")
+        else:
+            page.end(f"The scene ended early: {played.ended}. The same command with --set {RETRY} asks again.")
         wait_for_stop()
     return run
 

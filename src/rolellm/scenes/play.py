@@ -333,7 +333,7 @@ class _Stage:
                 break
             outcome = yield call
             if isinstance(outcome, Failure):
-                ended = outcome.reason
+                ended = f"no turn of {speaker}: {outcome.reason}"
                 break
             usage += outcome.reply.usage
             text, spoken_for = outcome.value, ""

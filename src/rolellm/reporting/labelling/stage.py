@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from html import escape
 from queue import Queue
 from typing import Any, Final
@@ -34,7 +35,8 @@ class ScenePage:
         self._scene, self._me = scene, me
         self._pictures = {each.name: find_picture(each.card) for each in scene.characters if each.card}
         self._messages: list[dict[str, str]] = []
-        self._last: SceneTurn | None = None
+        self._next_turn = 1
+        self._present: Sequence[str] = ()
         self._end = ""
         self._is_my_turn = False
         self._lines: Queue[str] = Queue()
@@ -78,8 +80,7 @@ class ScenePage:
             return "Playing …"
         if self._is_my_turn:
             return f"It is your turn, {self._me}."
-        next_turn = self._last.turn + 1 if self._last else 1
-        if not self._scene.character(self._me).is_present(next_turn):
+        if not self._scene.character(self._me).is_present(self._next_turn):
             return f"{self._me} is away, and the scene goes on …"
         return "The others play …"
 
@@ -96,6 +97,7 @@ class ScenePage:
 
     def read_line(self, _: str) -> str:
         """Wait for a line from the person."""
+        self._tell_changes(self._scene.list_present(self._next_turn))
         self._lines = Queue()
         self._is_my_turn = True
         try:
@@ -105,15 +107,18 @@ class ScenePage:
 
     def add(self, turn: SceneTurn) -> None:
         """Show a turn, and who came and left before it."""
-        if self._last is not None:
-            for change in tell_changes(self._scene, self._last.present, turn.present, self._me):
-                self._add("", change)
-        self._last = turn
+        self._tell_changes(turn.present)
+        self._next_turn = turn.turn + 1
         self._add(turn.speaker, turn.text)
 
     def end(self, reason: str) -> None:
         """Say why the scene does not go on."""
         self._end = reason
+
+    def _tell_changes(self, present: Sequence[str]) -> None:
+        for change in tell_changes(self._scene, self._present, present, self._me):
+            self._add("", change)
+        self._present = present
 
     def _add(self, speaker: str, text: str) -> None:
         content = _format_text(text)
