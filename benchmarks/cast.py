@@ -21,7 +21,6 @@ from peft import LoraConfig, get_peft_model
 from rolellm.models.adapters import AdapterModel, Draft
 from rolellm.models.load import load_whole, open_tokenizer
 from rolellm.models.local_model import Decoding
-from rolellm.playing.adapter_server import add_adapter
 
 
 def _make_adapter(base: Path, folder: Path, rank: int) -> int:
@@ -54,11 +53,11 @@ def main() -> None:
         model = AdapterModel(str(options.base))
         base = _measure_memory() - empty
         for number in range(options.roles):
-            add_adapter(model, f"role-{number}", str(folder))
+            model.add(f"role-{number}", str(folder))
         drafts = []
         for name, form in model.forms.items():
             prompt = form.encode([{"role": "user", "content": f"Who are you, {name}?"}])
-            drafts.append(Draft(name, form, prompt, Decoding(max_new_tokens=8), False, lambda _: None))
+            drafts.append(Draft(name, form, prompt, Decoding(max_new_tokens=8), (), False, lambda _: None))
         model.complete(drafts)
         drafts.clear()
         cast = _measure_memory() - empty

@@ -70,7 +70,7 @@ def check_descriptions(release: Release) -> Counter[str]:
 def main() -> None:
     """Count and print."""
     arguments = make_parser(__doc__, reads_release=True).parse_args()
-    release = Release(Path(arguments.data_dir or sample_folder()), skip_bad=True)
+    release = Release(Path(arguments.data_dir or sample_folder()), skipped=[])
     figures: dict[str, Any] = {}
     for language in FILES:
         for name, count in filter_pairs(release, language).most_common():

@@ -194,7 +194,7 @@ def test_swipes_are_the_cards_under_another_name_and_prompted_as_in_play(tmp_pat
 
 
 def test_retries_in_talks_with_a_character_are_pairs(tmp_path: Path, command: Command) -> None:
-    folder = import_card(write_ahab(tmp_path / "ahab.json"), tmp_path / "ahab").out
+    folder = import_card(write_ahab(tmp_path / "ahab.json"), tmp_path / "ahab")
     replies = iter([PLAIN, AHOY, "So be it."])
     player = RolePlayer(ScriptedModel(lambda _: next(replies), rules_hash=""), folder)
     chat = player.chat(folder / "talks" / "1.jsonl", me="Kai", persona="{{user}} is a cook.")

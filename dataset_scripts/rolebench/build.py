@@ -16,12 +16,11 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Build the RoleBench data set folder.")
     parser.add_argument("--data-dir", type=Path, help="a local copy of the release; else $ROLEBENCH_DIR, else the Hub")
     parser.add_argument("--config", action="append", help="only this config; may be repeated")
-    parser.add_argument("--skip-bad", action="store_true", help="set bad rows aside in skipped.jsonl")
     options = parser.parse_args()
 
     from rolellm.data.rolebench.build import build
 
-    build(HERE, options.config, data_dir=options.data_dir, skip_bad=options.skip_bad)
+    build(HERE, options.config, data_dir=options.data_dir)
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from rolellm.core.jsonl import read_jsonl
 from rolellm.core.progress import track_progress
 from rolellm.core.records import Language, Profile, Row
 from rolellm.core.result import Result
+from rolellm.core.settings import read
 from rolellm.core.table import Table
 from rolellm.core.text import fold, format_count, join_names
 from rolellm.data.rolebench import load_rolebench
@@ -39,7 +40,7 @@ from rolellm.llm.llm import LLM
 from rolellm.llm.model import Message, assistant, user
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.making.duplicates import list_words
-from rolellm.making.settings import PreferSettings, make_settings
+from rolellm.making.settings import PreferSettings
 from rolellm.models.prompts.render import make_messages
 from rolellm.models.training_record import hash_instruction
 from rolellm.playing.player import RolePlayer
@@ -706,7 +707,7 @@ def prefer(*sources: str | Path, out: str | Path | None = None, **settings: Any)
         SettingsError: For a source that is nothing of this, and when there is no pair.
         DataError: For a damaged source.
     """
-    return run_step(Prefer(sources, make_settings(PreferSettings, settings)), None, out)
+    return run_step(Prefer(sources, read(PreferSettings, settings)), None, out)
 
 
 def format_counts(counts: Mapping[str, int]) -> str:

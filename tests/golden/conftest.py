@@ -200,10 +200,6 @@ def _furnish(folder: Path, sample: Path, shell: Shell) -> None:
     for name, role in {"queen": "Queen of Hearts", "lu": "鲁智深"}.items():
         shutil.copy(sample / "scripts" / f"{role}.txt", folder / f"{name}.txt")
     shutil.copy(sample / "instructions-eng" / "instructions-general.jsonl", folder / "general.jsonl")
-    shutil.copytree(sample, folder / "damaged")
-    damaged = folder / "damaged" / "rolebench-eng" / "instruction-generalization" / "general" / "test.jsonl"
-    with damaged.open("a", encoding="utf-8") as file:
-        file.write("not JSON\n")
     (folder / "bad.jsonl").write_text('{"id": "x"}\nnot JSON\n', encoding="utf-8")
     scripted = "endpoints: [{backend: scripted, rules: %s%s}]\n"
     price = ", price: {prompt: 1000, completion: 1000}, concurrency: 1"

@@ -30,11 +30,6 @@ JUDGE = "judge tuned.jsonl base.jsonl --config sample --role 鲁智深 --limit 6
 GROUPS: dict[str, dict[str, Case]] = {
     "data": {
         "build": Case("data build --data-dir {sample} --out built --json", left=("built",)),
-        "build with a bad row": Case(
-            "data build --data-dir damaged --config instruction-generalization-eng --set skip_bad=true --out mended"
-            " --json",
-            left=("mended",),
-        ),
         "push": Case(
             "data push me/rolebench --data-dir {sample} --config sample --config roles --public --json",
             hub=("dataset:me/rolebench",),

@@ -9,9 +9,8 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import ModelError
-from rolellm.models.adapters import AdapterModel, Draft
+from rolellm.models.adapters import PLAIN, AdapterModel, Draft
 from rolellm.models.local_model import Completion, Decoding, LocalModel
-
 
 # PEFT 0.19 warns of an output layer that is tied to the embeddings.
 pytestmark = pytest.mark.filterwarnings("ignore:Model has .tie_word_embeddings:UserWarning")
@@ -37,7 +36,7 @@ def test_a_mixed_batch_gives_each_the_reply_that_it_gets_alone(tiny_model: Path,
     adapters = {name: make_adapter(tiny_model, tmp_path / name, seed) for seed, name in enumerate(("ada", "Mr. Fox"))}
     for name, adapter in adapters.items():
         model.add(name, adapter)
-    calls = [("", 0.0), ("ada", 0.0), ("Mr. Fox", 0.9), ("ada", 0.9), ("Mr. Fox", 0.0)]
+    calls = [(PLAIN, 0.0), ("ada", 0.0), ("Mr. Fox", 0.9), ("ada", 0.9), ("Mr. Fox", 0.0)]
 
     def complete(indices: list[int]) -> list[tuple[str, Completion]]:
         replies = []
@@ -48,13 +47,13 @@ def test_a_mixed_batch_gives_each_the_reply_that_it_gets_alone(tiny_model: Path,
             form = model.forms[name]
             prompt = form.encode([{"role": "user", "content": "Who asks? " * (index + 1)}])
             decoding = Decoding(max_new_tokens=6 + index, temperature=temperature, seed=index)
-            drafts.append(Draft(name, form, prompt, decoding, index % 2 == 0, events.append))
+            drafts.append(Draft(name, form, prompt, decoding, (), index % 2 == 0, events.append))
             replies.append(events)
         model.complete(drafts)
         return [("".join(events[:-1]), events[-1]) for events in replies]
 
     mixed = complete([0, 1, 2, 3, 4])
-    assert all(pieces == reply.text for pieces, reply in mixed)
+    assert [pieces for pieces, _ in mixed] == [reply.text * (index % 2 == 0) for index, (_, reply) in enumerate(mixed)]
     assert mixed == [complete([index])[0] for index in range(5)]
     # The base and each adapter speak as they do by themselves.
     for index, adapter in ((0, None), (1, adapters["ada"]), (4, adapters["Mr. Fox"])):
@@ -72,7 +71,7 @@ def test_what_is_no_adapter_for_the_base_leaves_it_as_it_was(tiny_model: Path, t
     model = AdapterModel(str(tiny_model))
     dora = make_adapter(tiny_model, tmp_path / "dora", 0, use_dora=True)
     model.add("dora", dora)
-    draft = Draft("dora", model.forms["dora"], [1], Decoding(), False, print)
+    draft = Draft("dora", model.forms["dora"], [1], Decoding(), (), False, print)
     assert model.find_group(draft) == "dora"
     with pytest.raises(ModelError, match="is not an adapter"):
         model.add("eve", str(tiny_model))
@@ -86,7 +85,7 @@ def test_what_is_no_adapter_for_the_base_leaves_it_as_it_was(tiny_model: Path, t
     with pytest.raises(ModelError, match="cannot be put on its base"):
         model.add("eve", dora)
     model.remove("dora")
-    assert [*model.forms] == [""]
+    assert [*model.forms] == [PLAIN]
 
 
 def test_an_adapter_with_whole_modules_is_alone_on_its_base(tiny_model: Path, tmp_path: Path) -> None:
@@ -105,7 +104,7 @@ def test_an_adapter_with_whole_modules_is_not_mixed_with_its_base(
 ) -> None:
     model = AdapterModel(str(tiny_model))
     model.add("whole", make_adapter(tiny_model, tmp_path / "whole", 1, **options))
-    drafts = [Draft(name, model.forms[name], [1], Decoding(), False, print) for name in ("", "whole")]
+    drafts = [Draft(name, model.forms[name], [1], Decoding(), (), False, print) for name in (PLAIN, "whole")]
     assert [model.find_group(draft) for draft in drafts] == ["", "whole"]
 
 
@@ -114,10 +113,21 @@ def test_an_adapter_that_fails_leaves_no_layers(tiny_model: Path, tmp_path: Path
     folder = Path(make_adapter(tiny_model, tmp_path / "ada", 0))
     config_file = folder / "adapter_config.json"
     config = json.loads(config_file.read_text())
-    names = [name for name, _ in model.forms[""].weights.named_modules()]
+    names = [name for name, _ in model.forms[PLAIN].weights.named_modules()]
     config_file.write_text(json.dumps({**config, "r": 9}))
     with pytest.raises(ModelError, match="cannot be put on its base"):
         model.add("ada", str(folder))
-    assert [name for name, _ in model.forms[""].weights.named_modules()] == names
+    assert [name for name, _ in model.forms[PLAIN].weights.named_modules()] == names
     config_file.write_text(json.dumps(config))
     model.add("ada", str(folder))
+
+
+def test_adapters_of_a_base_share_its_tokenizer(tiny_model: Path, tmp_path: Path) -> None:
+    model = AdapterModel(str(tiny_model))
+    for name, template in (("ada", "{{ messages }}"), ("bob", "{{ messages }}"), ("eve", "{{ messages[0] }}")):
+        adapter = Path(make_adapter(tiny_model, tmp_path / name, 0))
+        (adapter / "chat_template.jinja").write_text(template, encoding="utf-8")
+        model.add(name, str(adapter))
+    tokenizers = {name: form.tokenizer for name, form in model.forms.items()}
+    assert tokenizers["ada"] is tokenizers["bob"]
+    assert len({id(tokenizer) for tokenizer in tokenizers.values()}) == 3

@@ -104,7 +104,7 @@ def test_a_chat_of_sillytavern_goes_on_with_what_only_it_understands(tmp_path: P
 def test_the_user_has_a_name_and_a_persona(kind: str, rich_card: Path, tmp_path: Path) -> None:
     source = rich_card
     if kind != "file":
-        source = import_card(rich_card, tmp_path / "ada").out
+        source = import_card(rich_card, tmp_path / "ada")
     if kind == "built":
         write_character(Profile("Ada Fenn", "en", description="You count User's steps."), source)
     persona = "{{user}} mends {{char}}'s nets."

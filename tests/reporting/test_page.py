@@ -47,11 +47,8 @@ def test_everything_that_was_measured_is_there(values: Values, content: PageCont
             assert squeeze(cell) == f"{score['mean']:.3f} [{low:.3f}, {high:.3f}]"
         assert squeeze(line[4]) == f"{report['metrics']['avg']['mean']:.3f}"
     for role in ("Sherlock Holmes", "Captain Ahab", "孙悟空"):
-        # A line of the table, and a label in each of two heat maps.
         assert sum(role in cell for row in page.rows for cell in row) == 1
-        assert len(re.findall(re.escape(role), page.text)) == 3
-    # The overview, and two heat maps.
-    assert page.tags.count("svg") == 3 and page.text.count("Download as SVG") == 3
+    assert page.tags.count("svg") == 1 and page.text.count("Download as SVG") == 1
     assert content.title in text and content.split_note in text and content.summary in text
     assert [row[1:] for row in page.rows if row[0] == "untuned"][-1] == ["1", "2"]
     assert f"rolellm {__version__}" in text and '"name": "adamw"' in text
@@ -113,7 +110,7 @@ def test_text_is_only_text(tmp_path: Path, payload: str) -> None:
     page = parse(html)
     assert_harmless(html, page)
     assert set(page.tags) <= HTML_TAGS and len(html) < 400_000
-    assert page.tags.count("svg") == 3
+    assert page.tags.count("svg") == 1
     if len(payload) < 1_000 and payload.isprintable():
         assert page.text.count(payload) >= 8
 
@@ -123,7 +120,6 @@ def test_a_report_on_all_of_rolebench_stays_small() -> None:
     values = make_values(systems=systems, roles=[f"role {at}" for at in range(130)])
     html = render_page(make_content(read_reports(values)))
     assert len(html) < 700_000
-    assert "The first 120 of 130 roles are drawn" in squeeze(html)
     assert sum(len(row) == 5 and row[0].startswith("role ") for row in parse(html).rows) == 130
 
 

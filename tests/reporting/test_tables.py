@@ -16,7 +16,6 @@ from rolellm.reporting.tables import (
     differences_table,
     group_table,
     list_absent,
-    pairwise_table,
     role_table,
     system_table,
 )
@@ -94,7 +93,7 @@ def test_baseline_first_canaries_last_and_each_marked_for_what_it_is(result: dic
     assert marks["Vicuna-13B"] == () == marks["canary: echo"]
     # A canary by another name is marked.
     models = [dict(one, name="nothing") if one["name"] == "canary: echo" else one for one in result["models"]]
-    renamed = pairwise_table(JudgingResult.from_dict({**result, "models": models})) or pytest.fail("no pairs")
+    renamed = system_table({}, JudgingResult.from_dict({**result, "models": models}))
     assert {row.names[0]: row.marks for row in renamed.rows}["nothing"] == ("canary",)
 
 
@@ -113,6 +112,6 @@ def test_what_was_not_judged_is_a_dash_and_not_0(result: dict[str, Any], judged:
     nothing = {**result["diagnostics"], "biases": {}}
     nothing["copied"] = dict.fromkeys(nothing["copied"])
     bare = JudgingResult.from_dict({**result, "diagnostics": nothing})
-    assert [row.cells[0] for row in bare.build_bias_table().rows] == [None] * 8
+    assert [row.cells[0] for row in bare.build_bias_table().rows] == [None] * 7
     unpaired = JudgingResult.from_dict({**result, "models": [{**one, "pairwise": None} for one in result["models"]]})
-    assert pairwise_table(unpaired) is None and group_table(unpaired, "pairwise", "by_role") is None
+    assert group_table(unpaired, "pairwise", "by_role") is None

@@ -9,7 +9,6 @@ the file that it came in.
 from __future__ import annotations
 
 import json
-import shlex
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -17,7 +16,7 @@ from dataclasses import asdict, dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
-from rolellm.characters.cards.card import Card, Spec, detect_container, load_card, save_card
+from rolellm.characters.cards.card import Card, detect_container, load_card, save_card
 from rolellm.characters.cards.convert import CardReading, export_character, read_as_character
 from rolellm.characters.scripts.turns import read_turns, write_turns
 from rolellm.core.errors import CardError, DataError, SettingsError
@@ -25,8 +24,6 @@ from rolellm.core.files import open_atomic, open_atomic_binary, write_json
 from rolellm.core.jsonl import read_json
 from rolellm.core.records import Language, Profile
 from rolellm.core.result import Result
-from rolellm.core.sanitize import label
-from rolellm.core.table import Table
 from rolellm.core.text import find_surrogate
 from rolellm.core.typed_json import read_as
 
@@ -110,58 +107,6 @@ def is_outdated(run: str | Path, character: Profile) -> bool:
     return made_from not in (None, character.fingerprint)
 
 
-@dataclass(frozen=True, slots=True, repr=False)
-class ImportedCard(Result):
-    """A card that became a character's folder.
-
-    Attributes:
-        out: The folder.
-        role: The role's name.
-        language: The character's language.
-        spec: The card's specification.
-        aliases: The role's other names.
-        description_characters: Length of the description.
-        greetings: Number of greetings.
-        example_scenes: Number of scenes of example talk.
-        turns: Number of turns.
-        own_turns: Number of the role's own.
-        lore: Number of lore entries.
-        warnings: What the user should know.
-    """
-
-    out: Path
-    role: str
-    language: Language
-    spec: Spec
-    aliases: tuple[str, ...]
-    description_characters: int
-    greetings: int
-    example_scenes: int
-    turns: int
-    own_turns: int
-    lore: int
-    warnings: tuple[str, ...]
-
-    def tables(self) -> tuple[Table]:
-        """Build the table of what was read."""
-        names = ("language", "spec", "description_characters", "greetings", "example_scenes", "turns", "own_turns")
-        rows = [(name.replace("_", " "), getattr(self, name)) for name in (*names, "lore")]
-        return (Table.from_rows(label(self.role, 60), ("read", "found"), rows),)
-
-    def remarks(self) -> list[str]:
-        """Return where the character is."""
-        return [f"{self.role} is in {self.out}; the card itself is kept there as {CARD}."]
-
-    def notes(self) -> list[str]:
-        """Return the warnings."""
-        return [f"note: {warning}" for warning in self.warnings]
-
-    @property
-    def continues_with(self) -> list[str]:
-        """The next stage."""
-        return [shlex.join(["rolellm", "role", "build", str(self.out)])]
-
-
 def import_card(
     path: str | Path,
     folder: str | Path,
@@ -169,8 +114,8 @@ def import_card(
     role: str | None = None,
     language: Language | None = None,
     overwrite: bool = False,
-) -> ImportedCard:
-    """Make a character's folder of a card.
+) -> Path:
+    """Make a character's folder of a card, and return it.
 
     Args:
         path: The card: JSON, PNG or CHARX.
@@ -197,22 +142,7 @@ def import_card(
     for ending, name in _ORIGINALS.items():
         if ending != container and not is_own_card:
             (target / name).unlink(missing_ok=True)
-    character = reading.character
-    write_character(character, target)
-    return ImportedCard(
-        target,
-        role=character.role,
-        language=character.language,
-        spec=card.spec,
-        aliases=character.aliases,
-        description_characters=len(character.description or ""),
-        greetings=reading.greetings,
-        example_scenes=len(reading.examples),
-        turns=len(character.turns),
-        own_turns=sum(map(character.owns, character.turns)),
-        lore=len(character.lore),
-        warnings=reading.notes,
-    )
+    return write_character(reading.character, target)
 
 
 def _make_character(
@@ -283,13 +213,11 @@ class WrittenCard(Result):
     Attributes:
         out: The file.
         changed: The fields that differ from the card that the character came from; empty of a new card.
-        picture: The file whose picture it has; ``None`` for the plain one, and for no PNG.
         warnings: What the user should know.
     """
 
     out: Path
     changed: tuple[str, ...]
-    picture: Path | None
     warnings: tuple[str, ...]
 
     def remarks(self) -> list[str]:
@@ -354,4 +282,4 @@ def export_card(
     if picture is not None:
         base = Path(picture)
     save_card(target, exported.value, base)
-    return WrittenCard(target, exported.changed, base if ending == ".png" else None, tuple(warnings))
+    return WrittenCard(target, exported.changed, tuple(warnings))

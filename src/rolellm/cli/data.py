@@ -26,7 +26,6 @@ def run_data_build(
     config: OnlyConfig = None,
     data_dir: DataDir = None,
     revision: Advanced[str | None] = None,
-    skip_bad: Advanced[bool] = False,
 ) -> Result:
     """Write the release as a script-free Hub data set: Parquet and a card with configs and checksums.
 
@@ -35,16 +34,15 @@ def run_data_build(
     Args:
         out: Folder to write.
         revision: Revision of the release on the Hub.
-        skip_bad: Set bad rows aside in skipped.jsonl instead of stopping.
     """
     from rolellm.data.rolebench.build import build
     from rolellm.data.rolebench.statistics import count_table_one
 
-    built = build(out, config or None, data_dir=data_dir, revision=revision, skip_bad=skip_bad)
+    built = build(out, config or None, data_dir=data_dir, revision=revision)
     sources = [item.source for item in built.configs if not item.config.embedded]
     if not sources:
         return built
-    return replace(built, table_one=count_table_one(sources[0].root, skip_bad=True))
+    return replace(built, table_one=count_table_one(sources[0].root))
 
 
 @app.command("push")
@@ -54,14 +52,12 @@ def run_data_push(
     options: PushOptions,
     config: OnlyConfig = None,
     data_dir: DataDir = None,
-    skip_bad: Advanced[bool] = False,
     licence: Annotated[str | None, typer.Option("--license")] = None,
 ) -> Result:
     """Build a release and publish it as one commit: all configs with their card, for load_dataset(REPO, CONFIG).
 
     Args:
         repo: Dataset on the Hub, OWNER/NAME.
-        skip_bad: Set bad rows aside in skipped.jsonl, which is published too.
         licence: License; defaults to the release's own, apache-2.0; required for your own data.
     """
     import tempfile
@@ -86,7 +82,7 @@ def run_data_push(
         findings = audit_release(data_dir).findings if config != [SAMPLE] else ()
         faults = [(item.file, item.check, item.count, item.of) for item in findings]
     with tempfile.TemporaryDirectory(prefix="rolellm-") as folder:
-        build(folder, config or None, data_dir=data_dir, skip_bad=skip_bad, home=repo, licence=licence, faults=faults)
+        build(folder, config or None, data_dir=data_dir, home=repo, licence=licence, faults=faults)
         return push_folder(Path(folder), repo, options)
 
 

@@ -108,7 +108,7 @@ def run_role_build(
         overwrite: Replace the character in --out.
     """
     from rolellm.characters.folder import is_card, open_character
-    from rolellm.making.character import BuiltCharacter
+    from rolellm.making.character import Character
     from rolellm.making.profile.build import BuildProfile, build_folder
     from rolellm.making.profile.start import start_sheet
 
@@ -135,8 +135,9 @@ def run_role_build(
     llm = make_llm(model_options, call_options, required=step.needs_model)
     stop_if_dry(step, llm)
     run = build_folder(step, llm, card=home, overwrite=overwrite)
-    next_line = build_next_line(model_options, "rolellm", "instruct", str(run.folder.parent))
-    return BuiltCharacter.from_run(run, next_line)
+    folder = run.folder.parent
+    next_line = build_next_line(model_options, "rolellm", "instruct", str(folder))
+    return replace(run, result=Character.load(folder)).continue_with(next_line)
 
 
 @app.command("card")
@@ -168,7 +169,8 @@ def run_role_card(
     if out is None:
         return Character.load(source)
     if source.is_file() and (out.is_dir() or not out.suffix):
-        return import_card(source, out, role=role, language=language, overwrite=overwrite)
+        import_card(source, out, role=role, language=language, overwrite=overwrite)
+        return Character.load(out)
     return export_card(source, out, picture=image, overwrite=overwrite)
 
 

@@ -23,7 +23,7 @@ from rolellm.core.text import join_names
 from rolellm.exporting.check import REPLY_TOKENS, ExportCheck, ask_model, ask_server, compare, make_check_prompts
 from rolellm.exporting.llama_cpp import INSTALL, SERVER, LlamaCpp
 from rolellm.exporting.modelfile import write_modelfile, write_template
-from rolellm.exporting.passport import FILE, describe_gguf, make_passport, stamp_safetensors
+from rolellm.exporting.passport import FILE, make_passport, stamp_safetensors, write_model_card
 from rolellm.llm.vllm import find_lora_rank
 from rolellm.models.find import locate_model, read_adapter_config
 from rolellm.models.load import fetch, load_part, merge_adapter
@@ -40,7 +40,7 @@ _MODELFILE: Final = "Modelfile"
 #: Most tokens of a talk that Ollama keeps memory for (our choice); it has 4,096 by default.
 _CONTEXT: Final = 8192
 # The tag by which TRL finds the replies in a template; other programs' engines do not know it.
-_GENERATION: Final = re.compile(r"{%(-?)\s*(end)?generation\s*(-?)%}")
+_GENERATION: Final = re.compile(r"{%(-?)\s*(?:end)?generation\s*(-?)%}")
 # What vLLM takes in an adapter is a low-rank change of linear layers.
 _NOT_SERVED: Final = ("use_dora", "modules_to_save", "trainable_token_indices", "target_parameters")
 
@@ -119,7 +119,7 @@ def export(run: Any, to: Format, out: str | Path, **options: Any) -> Exported:
     require("torch", "transformers", "peft", extra="train")
     chosen = read(ExportSettings, options)
     target = Path(out)
-    if target.exists() and not (target.is_dir() and not any(target.iterdir())):
+    if target.exists():
         raise SettingsError(f"{target} exists already; name a new folder with --out")
     if to in ("merged", "vllm") and (chosen.quantize != "auto" or chosen.apart):
         raise SettingsError(f"{to} has no GGUF; leave --quantize and --set apart out, or export --to gguf")
@@ -259,30 +259,28 @@ def _write_gguf(
 ) -> list[Path]:
     """Write GGUF: one file of the whole, or the base's and the adapter's."""
     tools.check_quantization(chosen.quantize)
-    template = source.model.tokenizer.chat_template
     tokenizer = source.model.tokenizer
-    tokenizer.chat_template = _GENERATION.sub(_replace_tag, template)
-    metadata = describe_gguf(passport, source.name)
+    template = tokenizer.chat_template
+    # A comment trims white space as the tag does.
+    tokenizer.chat_template = _GENERATION.sub(r"{#\1 \2#}", template)
     with TemporaryDirectory(dir=folder) as name:
-        scratch = Path(name)
-        write_json(scratch / "metadata.json", metadata)
-        whole = scratch / "model"
+        whole = Path(name, "model")
         files = [folder / f"{source.name}.gguf"]
         adapter = source.model.source.adapter
         if chosen.apart and adapter is not None:
             files = [folder / "base.gguf", folder / f"{source.name}-adapter.gguf"]
             source.write_base(whole)
-            tools.convert_adapter(Path(adapter), whole, files[1], metadata)
+            own = Path(name, "adapter")
+            own.mkdir()
+            link_files(Path(adapter), ADAPTER, own)
+            write_model_card(own, passport, source.name)
+            tools.convert_adapter(own, whole, files[1])
         else:
             source.write_merged(whole)
-        tools.convert(whole, files[0], chosen.quantize, scratch / "metadata.json")
+        write_model_card(whole, passport, source.name)
+        tools.convert(whole, files[0], chosen.quantize)
     tokenizer.chat_template = template
     return files
-
-
-def _replace_tag(match: re.Match[str]) -> str:
-    before, end, after = match.groups()
-    return f"{{%{before} {'endif' if end else 'if true'} {after}%}}"
 
 
 def _write_modelfile(source: _ExportSource, files: Sequence[Path], folder: Path) -> str:

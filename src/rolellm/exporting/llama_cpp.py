@@ -8,19 +8,16 @@ import re
 import shutil
 import subprocess
 import sys
-import time
-import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib.util import find_spec
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.files import NO_ROOM
 from rolellm.core.jsonl import read_json
-from rolellm.llm.vllm import find_free_port, run_process
+from rolellm.llm.vllm import find_free_port, run_server
 
 #: Names a folder with llama.cpp.
 VARIABLE: Final = "LLAMA_CPP"
@@ -30,7 +27,6 @@ SERVER: Final = "build llama.cpp, and put its build/bin on the PATH; or pip inst
 CONVERTED: Final = ("auto", "f32", "f16", "bf16", "q8_0")
 _CONVERT, _CONVERT_LORA = "convert_hf_to_gguf.py", "convert_lora_to_gguf.py"
 _QUANTIZER = "llama-quantize"
-_METADATA = Path("gguf-py/gguf/scripts/gguf_new_metadata.py")
 _FOLDERS = ("", "bin", "build/bin")
 # npm's node-llama-cpp has the source as a bundle of git.
 _BUNDLE = Path("llama/gitRelease.bundle")
@@ -46,7 +42,6 @@ for model in convert_hf_to_gguf.ModelBase.__subclasses__():
     model.get_vocab_base_pre = lambda self, tokenizer: "gpt-2"
 convert_hf_to_gguf.main()
 """
-_SECONDS = 300
 
 
 class LlamaCpp:
@@ -70,7 +65,8 @@ class LlamaCpp:
         if named:
             root = Path(named).expanduser().absolute()
             if (root / _BUNDLE).is_file():
-                root = _unpack(root / _BUNDLE, scratch / "llama.cpp")
+                _run(_BUNDLE.name, "git", "clone", "--quiet", str(root / _BUNDLE), str(scratch / "llama.cpp"))
+                root = scratch / "llama.cpp"
             self._folders = [root / name for name in _FOLDERS]
         self.converter = self._find(_CONVERT)
         if named and self.converter is None:
@@ -98,14 +94,13 @@ class LlamaCpp:
                 f"put its build/bin on the PATH, or use one of {', '.join(CONVERTED)}"
             )
 
-    def convert(self, model: Path, out: Path, quantization: str, metadata: Path) -> None:
+    def convert(self, model: Path, out: Path, quantization: str) -> None:
         """Convert a model's folder.
 
         Args:
             model: The folder.
             out: The file to write.
             quantization: One of `CONVERTED`, or a type that `llama-quantize` knows.
-            metadata: JSON for the file's metadata.
 
         Raises:
             ModelError: When a tool refuses the model; has its words.
@@ -113,8 +108,7 @@ class LlamaCpp:
         assert self.converter is not None
         is_whole = quantization in CONVERTED
         whole = out if is_whole else out.with_suffix(".whole")
-        options = ["--outfile", str(whole), "--metadata", str(metadata)]
-        options += ["--outtype", quantization if is_whole else "auto", str(model)]
+        options = ["--outfile", str(whole), "--outtype", quantization if is_whole else "auto", str(model)]
         try:
             _run(_CONVERT, sys.executable, str(self.converter), *options)
         except ModelError as error:
@@ -125,14 +119,13 @@ class LlamaCpp:
             _run(_QUANTIZER, str(self._find(_QUANTIZER)), str(whole), str(out), quantization)
             whole.unlink()
 
-    def convert_adapter(self, adapter: Path, base: Path, out: Path, metadata: Mapping[str, str]) -> None:
+    def convert_adapter(self, adapter: Path, base: Path, out: Path) -> None:
         """Convert an adapter's folder.
 
         Args:
             adapter: The folder.
             base: The folder of its base.
             out: The file to write.
-            metadata: For the file's metadata: ``general.name`` and ``general.description``.
 
         Raises:
             ModelError: When the converter refuses the adapter; has its words.
@@ -140,21 +133,11 @@ class LlamaCpp:
         script = self._find(_CONVERT_LORA)
         if script is None:
             raise ModelError(f"{self.converter} has no {_CONVERT_LORA} beside it; leave --apart out")
-        plain = out.with_suffix(".plain")
-        options = ["--outtype", "f32", "--base", str(base), "--outfile", str(plain), str(adapter)]
+        options = ["--outtype", "f32", "--base", str(base), "--outfile", str(out), str(adapter)]
         try:
             _run(_CONVERT_LORA, sys.executable, str(script), *options)
         except ModelError as error:
             raise ModelError(f"{error}; merge the adapter into its base: leave --apart out") from error
-        marker = script.parent / _METADATA
-        if not marker.is_file():
-            plain.rename(out)
-            return
-        options = [str(marker), str(plain), str(out), "--force"]
-        for name, value in metadata.items():
-            options += [f"--{name.replace('.', '-')}", value]
-        _run(_METADATA.name, sys.executable, *options)
-        plain.unlink()
 
     def find_server(self) -> list[str] | None:
         """Find llama.cpp's server: ``llama-server``, or that of ``llama-cpp-python``."""
@@ -191,28 +174,9 @@ class LlamaCpp:
         for name, value in options.items():
             if value is not None:
                 command += [f"--{name}", str(value)]
-        with TemporaryDirectory(prefix="rolellm-export-") as folder:
-            log = Path(folder) / "log"
-            with run_process(command, log) as process:
-                address = f"http://127.0.0.1:{options['port']}/v1"
-                _wait(process, f"{address}/models", log)
-                yield address
-
-
-def _wait(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    while process.poll() is None:
-        try:
-            urllib.request.urlopen(url, timeout=_SECONDS).close()
-            return
-        except OSError:
-            time.sleep(0.2)
-    lines = log.read_text(errors="replace").strip().splitlines()
-    raise ModelError(f"llama.cpp's server ended before it was ready: {' '.join(lines[-1:])[:500]}")
-
-
-def _unpack(bundle: Path, folder: Path) -> Path:
-    _run(_BUNDLE.name, "git", "clone", "--quiet", str(bundle), str(folder))
-    return folder
+        address = f"http://127.0.0.1:{options['port']}/v1"
+        with run_server(command, f"{address}/models"):
+            yield address
 
 
 def _run(tool: str, *command: str) -> None:

@@ -25,13 +25,10 @@ from rolellm.training.publish import read_scores
 from rolellm.version import __version__
 
 FILE: Final = "role.json"
-#: The key in the metadata of safetensors; GGUF has a description.
+#: The key in the metadata of safetensors, and in GGUF's description.
 _KEY: Final = "rolellm"
-_DESCRIPTION: Final = "general.description"
 _LARGEST_HEADER: Final = 100 * 2**20
-# Types of GGUF's values, by their number: of a fixed size, as struct names them; then texts and lists.
-_FORMATS: Final = dict(zip((0, 1, 2, 3, 4, 5, 6, 7, 10, 11, 12), "BbHhIif?Qqd", strict=True))
-_TEXT, _LIST = 8, 9
+_LARGEST_PASSPORT: Final = 2**20
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -104,7 +101,7 @@ def make_passport(
 def stamp_safetensors(file: Path, passport: Mapping[str, Any]) -> None:
     """Put a passport into the metadata of a file of safetensors; its tensors stay as they are."""
     with file.open("rb") as source:
-        header = _read_header(source, file)
+        header = _read_header(source)
         header["__metadata__"] = {**header.get("__metadata__", {}), _KEY: _write_json(passport)}
         content = _write_json(header).encode()
         content += b" " * (-len(content) % 8)
@@ -113,9 +110,10 @@ def stamp_safetensors(file: Path, passport: Mapping[str, Any]) -> None:
             copyfileobj(source, out, 2**20)
 
 
-def describe_gguf(passport: Mapping[str, Any], name: str) -> dict[str, str]:
-    """A passport as metadata of a GGUF file."""
-    return {"general.name": name, _DESCRIPTION: _write_json({_KEY: passport})}
+def write_model_card(folder: Path, passport: Mapping[str, Any], name: str) -> None:
+    """Write the card whose name and description llama.cpp's converters put into the metadata of GGUF."""
+    card = {"name": name, "description": _write_json({_KEY: passport})}
+    (folder / "README.md").write_text(f"---\n{_write_json(card)}\n---\n", encoding="utf-8")
 
 
 def show(path: str | Path) -> Passport:
@@ -136,50 +134,28 @@ def show(path: str | Path) -> Passport:
         return Passport(read_json(file))
     try:
         with file.open("rb") as stream:
-            is_gguf = stream.read(4) == b"GGUF"
-            if is_gguf:
-                content = json.loads(_read_description(stream))[_KEY]
+            if stream.read(4) == b"GGUF":
+                content = _find_description(stream.read(_LARGEST_HEADER))
             else:
                 stream.seek(0)
-                content = json.loads(_read_header(stream, file)["__metadata__"][_KEY])
+                content = json.loads(_read_header(stream)["__metadata__"][_KEY])
     except (ValueError, LookupError, TypeError, struct.error) as error:
         raise DataError("no passport of `rolellm export` in its metadata", path=file) from error
     return Passport(content)
 
 
-def _read_header(stream: BinaryIO, file: Path) -> dict[str, Any]:
+def _read_header(stream: BinaryIO) -> dict[str, Any]:
     (size,) = struct.unpack("<Q", stream.read(8))
-    if size > _LARGEST_HEADER:
-        raise DataError("not a file of safetensors or GGUF", path=file)
-    header: dict[str, Any] = json.loads(stream.read(size))
+    header: dict[str, Any] = json.loads(stream.read(min(size, _LARGEST_HEADER)))
     return header
 
 
-def _read_description(stream: BinaryIO) -> str:
-    """Read the description from a GGUF file, at the end of its first four bytes."""
-
-    def read(format: str) -> Any:
-        return struct.unpack(f"<{format}", stream.read(struct.calcsize(f"<{format}")))[0]
-
-    def read_value(kind: int) -> Any:
-        if kind == _TEXT:
-            size = read("Q")
-            if size > _LARGEST_HEADER:
-                raise ValueError(size)
-            return stream.read(size).decode("utf-8", "replace")
-        if kind == _LIST:
-            inner = read("I")
-            return [read_value(inner) for _ in range(read("Q"))]
-        return read(_FORMATS[kind])
-
-    read("I")  # its version
-    read("Q")  # tensors
-    for _ in range(read("Q")):
-        key = read_value(_TEXT)
-        value = read_value(read("I"))
-        if key == _DESCRIPTION:
-            return str(value)
-    raise LookupError(_DESCRIPTION)
+def _find_description(content: bytes) -> Any:
+    """Find the passport in GGUF, which has its JSON as it is."""
+    start = content.index(_write_json({_KEY: {}}).removesuffix("}}").encode())
+    text = content[start : start + _LARGEST_PASSPORT].decode(errors="replace")
+    description, _ = json.JSONDecoder().raw_decode(text)
+    return description[_KEY]
 
 
 def _flatten(name: str, value: Any) -> list[tuple[str, str]]:

@@ -11,7 +11,6 @@ from rolellm.judging.result import Diagnostics, Unscored
 from rolellm.judging.verdicts import DESIGNS, RowValues, Tally, compute_sign
 from rolellm.scoring.statistics.agreement import compute_fleiss_kappa
 from rolellm.scoring.statistics.intervals import NONE, Interval
-from rolellm.scoring.statistics.logistic_fits import fit_length_control
 
 Biases = dict[str, Interval | None]
 
@@ -30,7 +29,7 @@ def measure_diagnostics(tally: Tally, limit: float) -> Diagnostics:
     biases = {
         **_measure_pair_positions(tally),
         "rank_slope": _measure_rank_slope(tally),
-        **measure_length_effect(tally),
+        "longer_preferred": _measure_longer(tally),
         "fleiss_kappa": _measure_jury_agreement(tally),
     }
     return Diagnostics(
@@ -42,34 +41,20 @@ def measure_diagnostics(tally: Tally, limit: float) -> Diagnostics:
     )
 
 
-def measure_length_effect(tally: Tally) -> Biases:
-    """Measure how often the longer of two answers wins, and the weight of length in the length-controlled win rate.
-
-    Over the pairs of models; a canary is short or long by design, and loses for another reason. The weight is fitted to
-    the pairs of all models at once, so it also holds what better models owe to answers that are longer.
-    """
+def _measure_longer(tally: Tally) -> Interval | None:
+    """Measure how often the longer of two answers wins; canaries, short or long by design, are left out."""
     base_lengths = tally.lengths.get(tally.verdicts.baseline or "", {})
-    rows: list[str] = []
-    wins: list[float] = []
-    lengths: list[int] = []
     longer: RowValues = []
     for system in tally.comparison.systems:
         if system.kind != "model":
             continue
-        own_lengths = tally.lengths[system.name]
+        lengths = tally.lengths[system.name]
         for row, win in tally.values(system.name, "win").items():
-            rows.append(row)
-            wins.append(win)
-            lengths.append(own_lengths[row])
-            if own_lengths[row] > base_lengths[row]:
+            if lengths[row] > base_lengths[row]:
                 longer.append((row, win))
-            elif own_lengths[row] < base_lengths[row]:
+            elif lengths[row] < base_lengths[row]:
                 longer.append((row, 1 - win))
-    coefficient = None
-    if rows:
-        control = fit_length_control(wins, lengths, [base_lengths[row] for row in rows], *tally.look_up(rows))
-        coefficient = control.coefficient
-    return {"longer_preferred": tally.estimate(longer), "length_coefficient": coefficient}
+    return tally.estimate(longer)
 
 
 def _measure_pair_positions(tally: Tally) -> Biases:

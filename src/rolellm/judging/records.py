@@ -31,13 +31,10 @@ from rolellm.core.records import Row
 from rolellm.core.typed_json import read_as
 from rolellm.llm.journal import JOURNAL
 from rolellm.runs import MANIFEST, find_runs
-from rolellm.scoring.score_report import get_reference_kind
 
 SystemKind = Literal["model", "baseline", "canary"]
 #: ``pairwise``: a system against the baseline. ``listwise``: all systems ranked at once.
 Design = Literal["pairwise", "listwise"]
-#: What a reader may filter by: ``general``, or the type of a role-specific row's references.
-Category = Literal["general", "script_based", "script_agnostic", "mixed", "role_specific"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +125,6 @@ def compute_mid_ranks(values: Sequence[float]) -> tuple[float, ...]:
         equal = sum(rival == own for rival in values)
         ranks.append(better + (equal + 1) / 2)
     return tuple(ranks)
-
-
-def get_category(row: Row) -> Category:
-    """Return what a row is filed under: ``general``, or the type that its references share."""
-    if row.subset == "general":
-        return "general"
-    return get_reference_kind(row) or "role_specific"
 
 
 ROWS = "rows.jsonl"

@@ -36,10 +36,9 @@ _BIASES: Final[Mapping[str, tuple[str, str, Format]]] = {
     "consistency": ("Both orders of a pair agree", "100 %", PERCENT),
     "rank_slope": ("Rank by position in a list, slope", "0", Format(3)),
     "longer_preferred": ("Longer answer of a pair preferred", "50 %, if length is not quality", PERCENT),
-    "length_coefficient": ("Effect of length, marginal, log-odds", "0", Format(3)),
     "fleiss_kappa": ("Agreement of the judges, Fleiss’ kappa", "1", Format(3)),
 }
-Group = Literal["by_role", "by_category", "by_judge"]
+Group = Literal["by_role", "by_judge"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,11 +54,9 @@ class Pairwise:
         lc_win_rate: Win rate at equal length: σ(θ) of the fit P(win) = σ(θ + φ tanh(d / s)), with d the answer's
             characters minus the baseline's and s their standard deviation (the length term of AlpacaEval 2, arXiv
             2404.04475).
-        marginal_length_coefficient: φ; above 0, the longer answer is preferred.
         length_problem: Why there is no win rate at equal length.
         consistency: Share of pairs whose two orders agree.
         by_role: Win rate by role.
-        by_category: Win rate by category.
         by_judge: Win rate by judge.
     """
 
@@ -68,11 +65,9 @@ class Pairwise:
     ties: Number = None
     losses: Number = None
     lc_win_rate: Measured = None
-    marginal_length_coefficient: Measured = None
     length_problem: str | None = None
     consistency: Measured = None
     by_role: dict[str, Measured] = field(default_factory=dict)
-    by_category: dict[str, Measured] = field(default_factory=dict)
     by_judge: dict[str, Measured] = field(default_factory=dict)
 
 
@@ -85,13 +80,11 @@ class Listwise:
             are not counted.
         win_rate: Share of lists in which it ranks above the baseline, ties half (the paper's win rate).
         by_role: Average rank by role.
-        by_category: Average rank by category.
     """
 
     average_rank: Measured = None
     win_rate: Measured = None
     by_role: dict[str, Measured] = field(default_factory=dict)
-    by_category: dict[str, Measured] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -143,7 +136,7 @@ class SystemFigures:
         return dict(zip(MEASURES, values, strict=True))
 
     def group(self, design: Design, group: Group) -> dict[str, Interval]:
-        """Return its win rate in pairs or average rank in lists by role, category or judge, in the result's order."""
+        """Return its win rate in pairs or average rank in lists by role or judge, in the result's order."""
         values: dict[str, Interval | None] = getattr(getattr(self, design), group, {})
         return {name: value for name, value in values.items() if value is not None}
 
@@ -171,6 +164,15 @@ class JudgedBy:
     def describe(self) -> dict[str, Any]:
         """Return what its verdicts depend on: all but the certificate."""
         return {key: value for key, value in asdict(self).items() if key != "certificate"}
+
+    def describe_certificate(self, limit: str = "") -> str:
+        """Return a line with what its certificate says, or how to examine it.
+
+        Args:
+            limit: What it was examined by without one, after ``not examined``.
+        """
+        unknown = f"not examined{limit}; examine it with `rolellm judge --certify`, in this folder"
+        return f"judge {self.name}: {self.certificate or unknown}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,8 +231,8 @@ class Diagnostics:
         copied: Canary to the share of judgements that copied its verdict, of those that showed it.
         biases: ``first_preferred`` (share of pair judgements for the answer shown first, ties half), ``consistency``
             (share of pairs whose orders agree), ``rank_slope`` (how much the rank grows with each position down the
-            list), ``longer_preferred`` (share of pairs won by the longer answer, ties half), ``length_coefficient``
-            (φ), ``fleiss_kappa`` (agreement of several judges beyond chance).
+            list), ``longer_preferred`` (share of pairs won by the longer answer, ties half), ``fleiss_kappa``
+            (agreement of several judges beyond chance).
         consistency_by_judge: Share of pairs of models whose orders agree.
     """
 
@@ -372,16 +374,14 @@ class JudgingResult(Result):
         limit = ""
         if any(model.kind == "canary" for model in self.models):
             limit = " beyond this run's canaries"
-        unknown = f"not examined{limit}; examine it with `rolellm judge --certify`, in this folder"
-        lines = [f"judge {judge.name}: {judge.certificate or unknown}" for judge in self.judges]
-        return tuple(lines)
+        return tuple(judge.describe_certificate(limit) for judge in self.judges)
 
     def judged(self, design: Design) -> list[SystemFigures]:
         """Select the systems that were judged in this design."""
         return [model for model in self.models if getattr(model, design) is not None]
 
     def list_groups(self, design: Design, group: Group) -> tuple[str, ...]:
-        """List roles, categories or judges in order of appearance."""
+        """List roles or judges in order of appearance."""
         names: dict[str, None] = {}
         for model in self.models:
             names |= dict.fromkeys(model.group(design, group))

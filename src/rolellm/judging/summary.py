@@ -58,14 +58,14 @@ def summarize_judgements(
         figures,
         tests,
         diagnostics,
-        valid=_is_valid(figures, diagnostics, tally),
+        valid=_is_valid(figures, diagnostics),
         config=dataset.config,
         split=dataset.split,
         baseline=tally.verdicts.baseline,
         rows=len(comparison.rows),
         questions=len(set(tally.questions.values())),
     )
-    return replace(result, problems=tuple(_describe_problems(result, tally)))
+    return replace(result, problems=tuple(_describe_problems(result)))
 
 
 def _build_figures(tally: Tally, judges: Sequence[JudgedBy]) -> Iterator[SystemFigures]:
@@ -100,10 +100,7 @@ def _measure_pairs(tally: Tally, name: str) -> Pairwise:
             values.append((pair.row, pair.mean))
     consistency = tally.estimate(agreement)
     if name in tally.withheld:
-        problem = "both orders agree in too few pairs"
-        if tally.verdicts.undecided["pairwise"]:
-            problem = "the judge ties every pair"
-        return Pairwise(length_problem=problem, consistency=consistency)
+        return Pairwise(consistency=consistency)
     win_rates = tally.values(name, "win")
     rows, wins = list(win_rates), list(win_rates.values())
     signs = [compute_sign(win - 0.5) for win in wins]
@@ -111,7 +108,6 @@ def _measure_pairs(tally: Tally, name: str) -> Pairwise:
     base_lengths = tally.select_lengths(tally.verdicts.baseline, rows)
     control = fit_length_control(wins, lengths, base_lengths, *tally.look_up(rows))
     count = len(signs)
-    by_role, by_category = tally.estimate_groups(win_rates, SHARE)
     rates_by_judge = {judge: tally.estimate(values) for judge, values in sorted(values_by_judge.items())}
     return Pairwise(
         tally.estimate(win_rates.items()),
@@ -119,11 +115,9 @@ def _measure_pairs(tally: Tally, name: str) -> Pairwise:
         signs.count(0) / count,
         signs.count(-1) / count,
         control.rate,
-        control.coefficient,
         control.problem,
         consistency,
-        by_role,
-        by_category,
+        tally.estimate_roles(win_rates, SHARE),
         rates_by_judge,
     )
 
@@ -134,8 +128,7 @@ def _measure_lists(tally: Tally, name: str) -> Listwise | None:
         return None
     bounds = tally.get_rank_bounds(name)
     above = tally.estimate(tally.values(name, "above").items())
-    by_role, by_category = tally.estimate_groups(ranks, bounds)
-    return Listwise(tally.estimate(ranks.items(), bounds), above, by_role, by_category)
+    return Listwise(tally.estimate(ranks.items(), bounds), above, tally.estimate_roles(ranks, bounds))
 
 
 def compare_systems(tally: Tally) -> Iterator[SystemTest]:
@@ -180,12 +173,9 @@ def _adjust(tests: Sequence[SystemTest], source: str, target: str) -> list[Syste
     return filled
 
 
-def _is_valid(figures: Sequence[SystemFigures], diagnostics: Diagnostics, tally: Tally) -> bool:
-    """Check that judgements were made, not too many lack a verdict, and some judge of each design is fit."""
+def _is_valid(figures: Sequence[SystemFigures], diagnostics: Diagnostics) -> bool:
+    """Check that judgements were made, not too many lack a verdict, and a win rate is not withheld."""
     if not diagnostics.unscored.of or _lacks_verdicts(diagnostics.unscored):
-        return False
-    lists = {judgement.judge for judgement in tally.verdicts.lists}
-    if lists and lists == set(tally.verdicts.undecided["listwise"]):
         return False
     pairs = [model.pairwise for model in figures if model.kind == "model" and model.pairwise]
     return not pairs or any(figures.win_rate for figures in pairs)
@@ -195,7 +185,7 @@ def _lacks_verdicts(unscored: Unscored) -> bool:
     return (unscored.share or 0) > (unscored.limit or 0)
 
 
-def _describe_problems(result: JudgingResult, tally: Tally) -> Iterator[str]:
+def _describe_problems(result: JudgingResult) -> Iterator[str]:
     """Say in words first what makes the run invalid, then what its figures must be read with."""
     least = f"{LEAST_AGREEMENT:.1%}"
     for judge, agreement in result.diagnostics.consistency_by_judge.items():
@@ -203,9 +193,6 @@ def _describe_problems(result: JudgingResult, tally: Tally) -> Iterator[str]:
             share = f"its two orders agree for only {agreement.mean:.1%} of the pairs"
             random = f"random verdicts would agree for {least} or more"
             yield f"the judge {judge} is not fit to judge pairs: {share}; {random}"
-    for design, judges in tally.verdicts.undecided.items():
-        for judge in judges:
-            yield f"the judge {judge} is not fit for {design} verdicts: it ties everything, so they say nothing"
     unscored = result.diagnostics.unscored
     if not unscored.of:
         yield "nothing was judged"

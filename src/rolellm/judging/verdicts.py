@@ -25,7 +25,7 @@ from typing import Final, Literal, NamedTuple
 
 from rolellm.core.records import Row
 from rolellm.core.text import fold
-from rolellm.judging.records import Comparison, Design, Judgement, get_category
+from rolellm.judging.records import Comparison, Design, Judgement
 from rolellm.scoring.statistics.intervals import (
     SHARE,
     ClusteredSample,
@@ -138,19 +138,6 @@ class Verdicts:
             rank = _average_over_judges(lists[row], measure)
             outcomes[row][name] = RowOutcome(win, rank, tuple(reasons), above)
         return outcomes
-
-    @cached_property
-    def undecided(self) -> dict[Design, list[str]]:
-        """Judges that tie everything they are shown, canaries included, and so say nothing."""
-        pairs: dict[str, set[float]] = defaultdict(set)
-        for pair in self.pairs:
-            pairs[pair.judge] |= {pair.first, pair.second}
-        lists: dict[str, set[int]] = defaultdict(set)
-        for judgement in self.lists:
-            lists[judgement.judge].add(len(set(judgement.ranks or ())))
-        judges_of_pairs = [judge for judge, values in pairs.items() if values == {0.5}]
-        judges_of_lists = [judge for judge, counts in lists.items() if counts == {1}]
-        return {"pairwise": judges_of_pairs, "listwise": judges_of_lists}
 
 
 def _rank_system(judgement: Judgement, name: str, canaries: Collection[str]) -> float | None:
@@ -360,39 +347,27 @@ class Tally(RowClusters):
         ranked = {system.name for system in self.comparison.systems} - self.comparison.canaries
         return 1.0, float(len(ranked | {name}))
 
-    def estimate_groups(self, values: Mapping[str, float], bounds: Ends) -> list[dict[str, Interval | None]]:
-        """Estimate means by role, and by category; those without a value are left out.
+    def estimate_roles(self, values: Mapping[str, float], bounds: Ends) -> dict[str, Interval | None]:
+        """Estimate means by role; those without a value are left out.
 
         Args:
             values: By row id.
             bounds: The lowest and the highest value that there can be.
         """
         by_role: dict[str, RowValues] = defaultdict(list)
-        by_category: dict[str, RowValues] = defaultdict(list)
         for row in self.comparison.rows:
             if row.id in values:
-                item = (row.id, values[row.id])
-                by_role[row.role].append(item)
-                by_category[get_category(row)].append(item)
-        estimates = []
-        for groups in (by_role, by_category):
-            estimates.append({name: self.estimate(items, bounds) for name, items in groups.items()})
-        return estimates
+                by_role[row.role].append((row.id, values[row.id]))
+        return {role: self.estimate(items, bounds) for role, items in by_role.items()}
 
     @cached_property
     def withheld(self) -> frozenset[str]:
-        """Systems whose orders agree in too few pairs (the others are half a win each, so ½ would look certain).
-
-        All of them, where every judge ties everything.
-        """
+        """Systems whose orders agree in too few pairs (the others are half a win each, so ½ would look certain)."""
         agreement: dict[str, list[bool]] = defaultdict(list)
         for pair in self.verdicts.pairs:
             values = agreement[pair.system]
             # Pairs that are judged by odds need not agree.
             if pair.lead is None:
                 values.append(pair.agrees)
-        judges = {pair.judge for pair in self.verdicts.pairs}
-        if judges == set(self.verdicts.undecided["pairwise"]):
-            return frozenset(agreement)
         names = [name for name, pairs in agreement.items() if sum(pairs) < LEAST_AGREEMENT * len(pairs)]
         return frozenset(names)

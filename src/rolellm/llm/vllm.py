@@ -16,7 +16,9 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import time
+import urllib.request
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, cached_property, partial
 from pathlib import Path
@@ -47,6 +49,8 @@ _CONCURRENCY = 256
 _TIMEOUT = 3600.0
 # Seconds that a server gets to end by itself.
 _GRACE = 10.0
+# Seconds for an answer while a server starts.
+_PATIENCE = 5.0
 # Servers that start together may choose the same port.
 _PORTS = 3
 # Ranks that vLLM takes as the largest.
@@ -235,10 +239,11 @@ class VLLMServer:
             modules = [f"{name}={path}" for name, path in adapters.items()]
             words += ["--enable-lora", "--max-lora-rank", str(largest), "--max-loras", str(len(adapters))]
             words += ["--lora-modules", *modules]
+        environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
         for attempt in range(_PORTS):
             port = find_free_port()
             command = [*self._command[:1], *words, "--host", "127.0.0.1", "--port", str(port), *self._command[1:]]
-            process = self._resources.enter_context(run_process(command, self._log))
+            process = self._resources.enter_context(run_process(command, self._log, environment))
             settings = ModelSettings(
                 base_url=f"http://127.0.0.1:{port}/v1", model=_BASE, concurrency=_CONCURRENCY, timeout=_TIMEOUT
             )
@@ -293,9 +298,32 @@ def find_free_port() -> int:
 
 
 @contextmanager
-def run_process(command: Sequence[str], log: Path) -> Iterator[subprocess.Popen[bytes]]:
+def run_server(command: Sequence[str], url: str) -> Iterator[None]:
+    """Run a program that serves, from its first answer at a URL to the end of the block.
+
+    Raises:
+        ModelError: When it ends before that; has the last line that it wrote.
+    """
+    with tempfile.TemporaryDirectory(prefix="rolellm-serve-") as scratch:
+        log = Path(scratch) / "log"
+        with run_process(command, log) as process:
+            while process.poll() is None:
+                try:
+                    urllib.request.urlopen(url, timeout=_PATIENCE).close()
+                    break
+                except OSError:
+                    time.sleep(0.2)
+            else:
+                lines = log.read_text(errors="replace").strip().splitlines() or ["no message"]
+                raise ModelError(f"the model's server ended before it was ready: {lines[-1][:500]}")
+            yield
+
+
+@contextmanager
+def run_process(
+    command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None
+) -> Iterator[subprocess.Popen[bytes]]:
     """Run a program in a process group of its own, and end the whole group with the block or with this process."""
-    environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
     try:
         with log.open("wb") as out:
             # Ctrl-C in a terminal is for this process alone.

@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import tempfile
 import textwrap
@@ -17,9 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
-
-from pydantic import Field
+from typing import TYPE_CHECKING, Any
 
 from rolellm.characters.folder import (
     check_free,
@@ -39,7 +38,7 @@ from rolellm.core.folders import use_working_folder
 from rolellm.core.records import Language, Profile
 from rolellm.core.result import Result
 from rolellm.core.sanitize import label
-from rolellm.core.settings import dump, suggest_keywords
+from rolellm.core.settings import read, suggest_keywords
 from rolellm.core.table import Table
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench.release import Release, iter_rows, list_splits
@@ -52,8 +51,8 @@ from rolellm.making.profile.start import start_sheet
 from rolellm.making.release import INSTRUCTION_CONFIGS, gather, write_release
 from rolellm.making.respond import Respond, describe_language_mismatch, read_instructions
 from rolellm.making.scripted import load_llm
-from rolellm.making.settings import BuildSettings, InstructSettings, RespondSettings, SplitRule, make_settings
-from rolellm.runs import Run, run_step
+from rolellm.making.settings import BuildSettings, InstructSettings, RespondSettings, SplitRule
+from rolellm.runs import run_step
 
 if TYPE_CHECKING:
     from datasets import DatasetDict
@@ -178,7 +177,7 @@ class Character(Profile, Result):
         Raises:
             RoleLLMError: See `rolellm.making.profile.build.build_folder`.
         """
-        chosen = make_settings(BuildSettings, settings)
+        chosen = read(BuildSettings, settings)
         folder = self._ensure_folder()
         with self._attach_resume_call("build(llm)"):
             step = BuildProfile(self, chosen, folder)
@@ -193,12 +192,12 @@ class Character(Profile, Result):
         Args:
             llm: The model to ask: a settings file, ``rolellm.LLM(…)``, or a model.
             out: The run's folder; by default ``instruct`` in the character's.
-            settings: Fields of `rolellm.making.settings.InstructSettings` and `FilterSettings`.
+            settings: Fields of `rolellm.making.settings.InstructSettings`.
 
         Raises:
             RoleLLMError: See `rolellm.making.instruct.context_instruct`.
         """
-        chosen = make_settings(InstructSettings, settings)
+        chosen = read(InstructSettings, settings)
         folder = self._ensure_folder()
         with self._attach_resume_call("instruct(llm)"):
             run = run_step(Instruct(self, chosen), load_llm(llm), out or folder / "instruct")
@@ -223,7 +222,7 @@ class Character(Profile, Result):
             DataError: For instructions that cannot be read.
             RoleLLMError: See `rolellm.making.respond.respond`.
         """
-        chosen = make_settings(RespondSettings, settings)
+        chosen = read(RespondSettings, settings)
         folder = self._ensure_folder()
         instruction_set = read_instructions(instructions, self, limit)
         _warn(describe_language_mismatch(self, instruction_set.asked))
@@ -254,7 +253,7 @@ class Character(Profile, Result):
         features = Features.from_arrow_schema(get_schema(config))
         splits = DatasetDict()
         material = gather(self._ensure_folder())
-        split_rule = make_settings(SplitRule, rule)
+        split_rule = read(SplitRule, rule)
         with tempfile.TemporaryDirectory(prefix="rolellm-") as scratch:
             written = write_release([material], Path(scratch) / "release", split_rule)
             release = Release(written.out)
@@ -309,7 +308,7 @@ class Character(Profile, Result):
         return self
 
     def to_dict(self) -> dict[str, Any]:
-        """Return the character's fields, its defects, and the state of each stage.
+        """Return the character's fields, its defects, the state of each stage, and notes on its card.
 
         A stage is ``done``, ``begun``, ``outdated`` (made from an earlier profile), or null.
         """
@@ -319,7 +318,8 @@ class Character(Profile, Result):
         if self.folder is not None:
             overview["folder"] = str(self.folder)
             stages = {name: _get_stage_state(self.folder / name, self) for name in _STAGES}
-        return {**overview, "counts": count_parts(self), "defects": list_defects(self), "stages": stages}
+        overview |= {"counts": count_parts(self), "defects": list_defects(self), "stages": stages}
+        return {**overview, "notes": (self.made.get("card") or {}).get("notes", [])}
 
     def __repr__(self) -> str:
         stages = self.to_dict()["stages"]
@@ -343,6 +343,10 @@ class Character(Profile, Result):
         rows += [(name, state or "not yet") for name, state in overview["stages"].items()]
         return (Table.from_rows(label(self.role, _WIDTH), ("", ""), rows),)
 
+    def notes(self) -> list[str]:
+        """Return what there is to know of the card that it was made of."""
+        return [f"note: {note}" for note in self.to_dict()["notes"]]
+
     def remarks(self) -> list[str]:
         """Return the description, the catchphrases, what is wrong with them, and the lore."""
         sections = {
@@ -365,6 +369,13 @@ class Character(Profile, Result):
                 remarks.append(f"{title}\n{indented}")
         return remarks
 
+    @property
+    def continues_with(self) -> list[str]:
+        """The first stage, where it was not done."""
+        if self.folder is None or self.to_dict()["stages"]["build"]:
+            return []
+        return [shlex.join(["rolellm", "role", "build", str(self.folder)])]
+
     def _ensure_folder(self) -> Path:
         """Return the character's folder; create a temporary one if it has none."""
         if self.folder is not None:
@@ -376,68 +387,6 @@ class Character(Profile, Result):
     def _attach_resume_call(self, call: str) -> AbstractContextManager[None]:
         """Have a stage that stops short name the call that continues."""
         return _attach_command(f"rolellm.Character.load({str(self.folder)!r}).{call}")
-
-
-@dataclass(frozen=True, slots=True, repr=False)
-class BuiltCharacter(Result):
-    """A character whose profile was built.
-
-    Attributes:
-        out: Its folder.
-        character: The character.
-        spent: Calls and tokens.
-        warnings: What the user should know.
-        asked: Number of requests.
-        failed: Number of requests without an answer.
-        next_line: The command line that goes on.
-    """
-
-    out: Path
-    character: Annotated[Character, Field(exclude=True)]
-    spent: Mapping[str, Any]
-    warnings: tuple[str, ...]
-    asked: int
-    failed: int
-    next_line: Annotated[str, Field(exclude=True)] = ""
-
-    @classmethod
-    def from_run(cls, run: Run[Profile], next_line: str = "") -> BuiltCharacter:
-        """Read the character that a run of `rolellm.making.profile.build.BuildProfile` left.
-
-        Args:
-            run: The run.
-            next_line: The command line that goes on.
-        """
-        folder = run.folder.parent
-        spent = run.manifest["spent"]
-        notes = tuple(run.summary["notes"])
-        return cls(folder, Character.load(folder), spent, notes, run.asked, run.failed, next_line)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the character as `Character.to_dict` has it, and what the run took."""
-        return {**self.character.to_dict(), **dump(self)}
-
-    def tables(self) -> tuple[Table]:
-        """Build the character's table."""
-        return self.character.tables()
-
-    def remarks(self) -> list[str]:
-        """Return what was built, and what it took."""
-        remarks = self.character.remarks()
-        if self.asked:
-            calls = self.spent["calls"]
-            from_journal = self.spent["from_journal"]
-            remarks.append(f"{calls:,} calls, {from_journal:,} requests from the journal.")
-        return remarks
-
-    def notes(self) -> list[str]:
-        """Return the warnings; defects are among the remarks."""
-        return [f"note: {warning}" for warning in self.warnings if ", kept with a defect: " not in warning]
-
-    @property
-    def continues_with(self) -> list[str]:
-        """The next stage."""
-        return [self.next_line]
 
 
 @contextmanager

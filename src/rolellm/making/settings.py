@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Final, Literal, TypeVar, get_type_hints
+from typing import Final, Literal
 
 from rolellm.characters.settings import PromptSettings, SamplingSettings
 from rolellm.core.errors import SettingsError
-from rolellm.core.settings import Advanced, Field, read, settings
+from rolellm.core.settings import Advanced, Field, settings
 
 Level = Literal["high", "medium", "low"]
 
@@ -17,23 +15,6 @@ Level = Literal["high", "medium", "low"]
 AGNOSTIC_SHARE: Final = 0.65
 #: Minimum share of content words that have to be found (our choice).
 LEAST_FOUND: Final = 0.25
-
-_Settings = TypeVar("_Settings")
-
-
-def make_settings(cls: type[_Settings], values: Mapping[str, Any]) -> _Settings:
-    """Make a settings object from keyword arguments; fields of sections go by their own names, as on the command line.
-
-    Raises:
-        SettingsError: For an unknown name (with the nearest known one), and for a value that does not fit.
-    """
-    remaining = dict(values)
-    sections = {}
-    for name, hint in get_type_hints(cls).items():
-        if dataclasses.is_dataclass(hint) and name not in values:
-            keys = {item.name for item in dataclasses.fields(hint)} & remaining.keys()
-            sections[name] = {key: remaining.pop(key) for key in keys}
-    return read(cls, {**sections, **remaining})
 
 
 @settings
@@ -72,7 +53,7 @@ class FilterSettings:
 
 
 @settings
-class InstructSettings(SamplingSettings):
+class InstructSettings(FilterSettings, SamplingSettings):
     """Settings for Context-Instruct. The paper makes at least 400 candidates per role.
 
     Attributes:
@@ -86,7 +67,6 @@ class InstructSettings(SamplingSettings):
     per_request: Advanced[int] = Field(default=10, ge=1)
     # Ours: instructions, examples, description, chunk and reply come to about 5,000 tokens.
     chunk_tokens: Advanced[int] = Field(default=1000, ge=50)
-    filters: FilterSettings = Field(default_factory=FilterSettings)
 
 
 @settings

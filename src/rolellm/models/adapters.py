@@ -10,17 +10,19 @@ from contextlib import nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+from weakref import WeakValueDictionary
 
-from rolellm.core.errors import ModelError, require
+from rolellm.core.errors import ModelError
+from rolellm.core.fingerprint import hash_json
 from rolellm.models.find import hash_model, read_adapter_config
 from rolellm.models.load import load_adapter
-from rolellm.models.local_model import Completion, Decoding, LocalModel, make_chooser
+from rolellm.models.local_model import Completion, Decoding, LocalModel, generate_padded, make_chooser
 
 if TYPE_CHECKING:
     import torch
 
 #: PEFT's name of the base without an adapter.
-_BASE: Final = "__base__"
+PLAIN: Final = "__base__"
 #: Settings of an adapter with which PEFT mixes no rows: it has batches of its own.
 _NOT_MIXED: Final = ("use_dora", "alora_invocation_tokens")
 #: Settings of an adapter that is alone on its base.
@@ -32,12 +34,13 @@ class Draft:
     """A reply that is made.
 
     Attributes:
-        adapter: The name of the adapter; empty for the base.
+        adapter: The name of the adapter, or `PLAIN` for the base.
         form: What gives its prompt and reads its tokens.
         prompt: Token ids.
         decoding: How its tokens are chosen.
+        stops: Texts that end it.
         is_streamed: Whether its text is given as it is made.
-        emit: Called with pieces of text, and at last with the reply.
+        emit: Called with pieces of text where it is streamed, and at last with the reply.
         is_abandoned: Set when nobody waits for it any more.
     """
 
@@ -45,11 +48,12 @@ class Draft:
     form: LocalModel
     prompt: list[int]
     decoding: Decoding
+    stops: Sequence[str]
     is_streamed: bool
-    emit: Callable[[str | Completion], object]
+    emit: Callable[[str | Completion | Exception], object]
     is_abandoned: bool = False
     _tokens: list[int] = field(default_factory=list)
-    _emitted: str = ""
+    _emitted: int = 0
     _is_done: bool = False
 
     def add(self, token: int) -> bool:
@@ -60,23 +64,28 @@ class Draft:
         if not is_end:
             self._tokens.append(token)
         count = len(self._tokens) + is_end
-        self._is_done = is_end or count == self.decoding.max_new_tokens
-        if not (self._is_done or self.is_streamed):
+        is_full = count == self.decoding.max_new_tokens
+        if not (is_end or is_full or self.is_streamed or self.stops):
             return False
         text = self.form.tokenizer.decode(self._tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+        ends = [text.index(stop) for stop in self.stops if stop in text]
+        if ends:
+            is_end = True
+            text = text[: min(ends)]
+        self._is_done = is_end or is_full
+        ready = text
+        if not self._is_done:
+            # Half a character is held back, and what may begin a text that ends the reply.
+            ready = text.rstrip("\ufffd")
+            held = max(map(len, self.stops), default=1) - 1
+            ready = ready[: max(0, len(ready) - held)]
+        if self.is_streamed and len(ready) > self._emitted:
+            self.emit(ready[self._emitted :])
+            self._emitted = len(ready)
         if self._is_done:
-            self._emit_text(text)
             finish: Any = "stop" if is_end else "length"
             self.emit(Completion(text, finish, prompt_tokens=len(self.prompt), new_tokens=count))
-        else:
-            # Half a character.
-            self._emit_text(text.rstrip("\ufffd"))
         return self._is_done
-
-    def _emit_text(self, text: str) -> None:
-        if len(text) > len(self._emitted):
-            self.emit(text[len(self._emitted) :])
-            self._emitted = text
 
 
 class AdapterModel:
@@ -86,20 +95,18 @@ class AdapterModel:
         base: A folder with a full model, or a Hub id.
 
     Attributes:
-        forms: By the adapter's name, and of the base by the empty one: what gives prompts, without weights.
+        forms: By the name of an adapter, after the base's `PLAIN`: what gives prompts, without weights.
     """
 
     def __init__(self, base: str) -> None:
-        require("torch", "transformers", "peft", extra="train")
         form = LocalModel(base)
         if form.source.adapter is not None:
             raise ModelError(f"{base} is an adapter; give its base model {form.source.base}")
-        self.forms = {"": form}
+        self.forms = {PLAIN: form}
         self._base: Any = form.weights
         self._weights = self._base
-        # PEFT allows no dot in a name.
-        self._keys = {"": _BASE}
-        self._count = 0
+        self._tokenizers = WeakValueDictionary[str, Any]()
+        self._share_tokenizer(form)
 
     def add(self, name: str, adapter: str) -> None:
         """Put an adapter on the base.
@@ -113,7 +120,7 @@ class AdapterModel:
         """
         import torch
 
-        base = self.forms[""].source.base
+        base = self.forms[PLAIN].source.base
         check_tuned_on(base, adapter)
         others = [form.source.adapter for form in self.forms.values() if form.source.adapter]
         for path in (adapter, *others) if others else ():
@@ -122,30 +129,35 @@ class AdapterModel:
                 # PEFT's hooks for them stay when a batch mixes adapters, and later replies fail.
                 raise ModelError(f"{path} has {' or '.join(_ALONE)}, which go with no other adapter; serve it alone")
         form = LocalModel(base, adapter=adapter)
+        self._share_tokenizer(form)
         # PEFT leaves layers of an adapter that fails in the model, so it is tried on one without weights.
         with torch.device("meta"):
             trial = type(self._base)(self._base.config)
         load_adapter(trial, adapter, low_cpu_mem_usage=True)
-        key = f"adapter-{self._count}"
-        self._count += 1
-        self._weights = load_adapter(self._weights, adapter, adapter_name=key).eval()
+        self._weights = load_adapter(self._weights, adapter, adapter_name=_make_key(name)).eval()
         self.forms[name] = form
-        self._keys[name] = key
+
+    def _share_tokenizer(self, form: LocalModel) -> None:
+        """Give a form the tokenizer of another where they are the same: it may take more memory than an adapter."""
+        tokenizer = form.tokenizer
+        content = tokenizer.backend_tokenizer.to_str() if tokenizer.is_fast else id(tokenizer)
+        key = hash_json([content, tokenizer.chat_template, tokenizer.special_tokens_map])
+        form.tokenizer = self._tokenizers.setdefault(key, tokenizer)
 
     def remove(self, name: str) -> None:
         """Take an adapter from the base, and free its memory."""
         del self.forms[name]
-        key = self._keys.pop(name)
-        if len(self._keys) == 1:
+        _, *others = self.forms
+        if not others:
             self._weights = self._weights.unload()
             return
         # PEFT warns when it has to choose the next one.
-        self._weights.set_adapter(next(other for other in self._keys.values() if other != _BASE))
-        self._weights.delete_adapter(key)
+        self._weights.set_adapter(_make_key(others[0]))
+        self._weights.delete_adapter(_make_key(name))
 
     def find_group(self, draft: Draft) -> str:
         """Find what the replies of one batch have in common: nothing, or an adapter that is not mixed with others."""
-        adapter = self.forms[draft.adapter].source.adapter
+        adapter = draft.form.source.adapter
         settings = read_adapter_config(adapter) if adapter else None
         if settings is None:
             return ""
@@ -159,52 +171,47 @@ class AdapterModel:
             drafts: Replies of one group.
         """
         import torch
-        from transformers import GenerationConfig, LogitsProcessorList, StoppingCriteriaList
+        from transformers import GenerationConfig, StoppingCriteriaList
 
-        device = self.forms[""].device
-        longest = max(len(draft.prompt) for draft in drafts)
         limit = max(draft.decoding.max_new_tokens for draft in drafts)
-        # What is masked may be any token.
-        ids = [[0] * (longest - len(draft.prompt)) + draft.prompt for draft in drafts]
-        mask = [[0] * (longest - len(draft.prompt)) + [1] * len(draft.prompt) for draft in drafts]
         choosers = [make_chooser(draft.decoding, [""]) for draft in drafts]
 
-        def leave_chosen(so_far: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-            step = so_far.shape[1] - longest
+        def choose(scores: torch.Tensor, rows: Sequence[int], step: int) -> torch.Tensor:
             chosen = []
-            for draft, choose, row in zip(drafts, choosers, scores, strict=True):
-                last_step = draft.decoding.max_new_tokens - 1
-                chosen.append(choose(row[None], [0], min(step, last_step)))
-            return torch.full_like(scores, -torch.inf).scatter(1, torch.cat(chosen)[:, None], 0.0)
+            for row in rows:
+                last_step = drafts[row].decoding.max_new_tokens - 1
+                chosen.append(choosers[row](scores[row, None], [0], min(step, last_step)))
+            return torch.cat(chosen)
 
         def add_tokens(so_far: torch.Tensor, _scores: Any) -> torch.Tensor:
             tokens = so_far[:, -1].tolist()
             is_done = [draft.add(token) for draft, token in zip(drafts, tokens, strict=True)]
-            return torch.tensor(is_done, device=device)
+            return torch.tensor(is_done, device=so_far.device)
 
         more, scope = self._choose_adapters(drafts)
-        config = GenerationConfig(max_new_tokens=limit, do_sample=False, use_cache=True, pad_token_id=0)
-        with torch.inference_mode(), scope:
-            self._weights.generate(
-                input_ids=torch.tensor(ids, device=device),
-                attention_mask=torch.tensor(mask, device=device),
-                generation_config=config,
-                logits_processor=LogitsProcessorList([leave_chosen]),
-                stopping_criteria=StoppingCriteriaList([add_tokens]),
-                **more,
-            )
+        # What is masked may be any token.
+        config = GenerationConfig(max_new_tokens=limit, pad_token_id=0)
+        criteria = StoppingCriteriaList([add_tokens])
+        with scope:
+            prompts = [draft.prompt for draft in drafts]
+            generate_padded(self._weights, prompts, choose, config, stopping_criteria=criteria, **more)
 
     def _choose_adapters(self, drafts: Sequence[Draft]) -> tuple[dict[str, Any], Any]:
         """The adapters as PEFT's ``generate`` gets them, and what holds meanwhile."""
-        keys = [self._keys[draft.adapter] for draft in drafts]
-        if len(self._keys) == 1:
+        keys = [_make_key(draft.adapter) for draft in drafts]
+        if len(self.forms) == 1:
             return {}, nullcontext()
         if len(set(keys)) > 1:
             return {"adapter_names": keys}, nullcontext()
-        if keys[0] == _BASE:
+        if keys[0] == PLAIN:
             return {}, self._weights.disable_adapter()
         self._weights.set_adapter(keys[0])
         return {}, nullcontext()
+
+
+def _make_key(name: str) -> str:
+    """Make PEFT's name of an adapter: it allows no dot in one."""
+    return name if name == PLAIN else hash_json(name)
 
 
 def check_tuned_on(base: str, adapter: str) -> None:

@@ -26,7 +26,7 @@ from rolellm.models.prompts.render import load_chat_template
 if TYPE_CHECKING:
     import torch
 
-    from rolellm.models.prefix_generation import BatchLimits, SharedGeneration
+    from rolellm.models.prefix_generation import BatchLimits, Choose, SharedGeneration
 
 
 @settings
@@ -495,44 +495,14 @@ class LocalModel:
         **options: Any,
     ) -> Any:
         """Return what transformers' own ``generate`` gives for prompts padded on the left."""
-        import torch
-        from transformers import GenerationConfig, LogitsProcessorList
+        from transformers import GenerationConfig
 
         self.load()
-        longest = max(map(len, prompts))
-        padding = self._padding
-        ids, mask = [], []
-        for prompt in prompts:
-            count = longest - len(prompt)
-            ids.append([padding] * count + list(prompt))
-            mask.append([0] * count + [1] * len(prompt))
         config = GenerationConfig(
-            max_new_tokens=decoding.max_new_tokens,
-            do_sample=False,
-            use_cache=True,
-            eos_token_id=self.stops,
-            pad_token_id=padding,
-            **options,
+            max_new_tokens=decoding.max_new_tokens, eos_token_id=self.stops, pad_token_id=self._padding, **options
         )
-        rows = range(len(prompts))
         choose = make_chooser(decoding, keys)
-        processors = LogitsProcessorList()
-
-        def leave_chosen(so_far: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
-            """Leave one token a row with a finite score, so that greedy decoding after it is sampling."""
-            chosen = choose(scores, rows, so_far.shape[1] - longest)
-            return torch.full_like(scores, -torch.inf).scatter(1, chosen[:, None], 0.0)
-
-        if decoding.temperature > 0:
-            processors.append(leave_chosen)
-        with torch.inference_mode():
-            return self._model.generate(
-                input_ids=torch.tensor(ids, device=self.device),
-                attention_mask=torch.tensor(mask, device=self.device),
-                generation_config=config,
-                logits_processor=processors,
-                streamer=streamer,
-            )
+        return generate_padded(self._model, prompts, choose, config, streamer=streamer)
 
     @property
     def _padding(self) -> int:
@@ -609,8 +579,8 @@ class _Pieces:
             self._given = text
 
 
-def make_chooser(decoding: Decoding, keys: Sequence[str]) -> Callable[[torch.Tensor, Sequence[int], int], torch.Tensor]:
-    """Make what chooses the next tokens, as `rolellm.models.prefix_generation.SharedGeneration` asks for it."""
+def make_chooser(decoding: Decoding, keys: Sequence[str]) -> Choose:
+    """Make what chooses the next tokens."""
     if decoding.temperature == 0:
         return lambda logits, rows, step: logits.argmax(dim=-1)
     numbers = [draw_numbers(decoding.seed, key, decoding.max_new_tokens) for key in keys]
@@ -623,6 +593,42 @@ def make_chooser(decoding: Decoding, keys: Sequence[str]) -> Callable[[torch.Ten
         return draw_tokens(draws, scores)
 
     return choose
+
+
+def generate_padded(model: Any, prompts: Sequence[Sequence[int]], choose: Choose, config: Any, **options: Any) -> Any:
+    """Return what transformers' own ``generate`` gives for prompts padded on the left.
+
+    Args:
+        model: The weights.
+        prompts: Token ids.
+        choose: Chooses the next tokens.
+        config: A ``transformers.GenerationConfig`` with the token for padding.
+        options: For ``generate``.
+    """
+    import torch
+    from transformers import LogitsProcessorList
+
+    longest = max(map(len, prompts))
+    ids, mask = [], []
+    for prompt in prompts:
+        count = longest - len(prompt)
+        ids.append([config.pad_token_id] * count + list(prompt))
+        mask.append([0] * count + [1] * len(prompt))
+    rows = range(len(prompts))
+
+    def leave_chosen(so_far: torch.Tensor, scores: torch.Tensor) -> torch.Tensor:
+        """Leave one token a row with a finite score, so that greedy decoding after it is sampling."""
+        chosen = choose(scores, rows, so_far.shape[1] - longest)
+        return torch.full_like(scores, -torch.inf).scatter(1, chosen[:, None], 0.0)
+
+    with torch.inference_mode():
+        return model.generate(
+            input_ids=torch.tensor(ids, device=model.device),
+            attention_mask=torch.tensor(mask, device=model.device),
+            generation_config=config,
+            logits_processor=LogitsProcessorList([leave_chosen]),
+            **options,
+        )
 
 
 def find_shared_lengths(prompts: Sequence[Sequence[int]]) -> list[int]:

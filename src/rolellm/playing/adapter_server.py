@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
-import socket
 import sys
-from collections import deque
-from collections.abc import AsyncIterator, Callable
+import time
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -22,40 +22,53 @@ from starlette.routing import Route
 
 from rolellm.core.errors import RoleLLMError, SettingsError
 from rolellm.core.settings import read
-from rolellm.models.adapters import AdapterModel, Draft
+from rolellm.llm.openai_format import read_content
+from rolellm.models.adapters import PLAIN, AdapterModel, Draft
 from rolellm.models.local_model import Completion, Decoding
-from rolellm.models.prompts.render import load_chat_template
-from rolellm.playing.local_server import continue_last_turn
+from rolellm.models.prompts.encode import encode_prompt
 from rolellm.playing.relay import build_error
-from rolellm.playing.server import serve
+from rolellm.playing.server import listen, serve
 
+#: Fields of a request that are not supported, with the values by which no reply is another.
+_IGNORED: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("audio", "function_call", "functions", "prediction", "reasoning_effort", "web_search_options")),
+    "frequency_penalty": 0,
+    "logit_bias": {},
+    "logprobs": False,
+    "modalities": ["text"],
+    "n": 1,
+    "parallel_tool_calls": True,
+    "presence_penalty": 0,
+    "response_format": {"type": "text"},
+    "tool_choice": "auto",
+    "tools": [],
+    "top_logprobs": 0,
+}
 #: The most replies in a batch: a step on an H200 takes 27 ms for one row and 36 for 256.
 _ROWS: Final = {"cpu": 8, "cuda": 256}
 #: Tokens of a reply where the client does not say.
 _REPLY_TOKENS: Final = 1024
 #: Seconds between two looks whether the client is still there.
 _PATIENCE: Final = 1.0
+#: Seconds in which those who were answered, and those who come with them, ask again.
+_PAUSE: Final = 0.002
 
 _Event = str | Completion | Exception
 
 
-class _Batches:
-    """The replies that wait, and the task that makes them.
+class _Worker:
+    """The thread that the model works in: it makes replies in batches and, between two, changes adapters.
 
     Args:
         model: The base with its adapters.
-        plain: The name of the base.
     """
 
-    def __init__(self, model: AdapterModel, plain: str) -> None:
+    def __init__(self, model: AdapterModel) -> None:
         self.model = model
-        self.plain = plain
-        self.context = model.forms[""].context
-        # Adapters change between two batches.
-        self.lock = asyncio.Lock()
-        self._rows = _ROWS[model.forms[""].device]
-        self._waiting: deque[tuple[Draft, Callable[[_Event], object]]] = deque()
-        self._working: asyncio.Task[None] | None = None
+        self.context = model.forms[PLAIN].context
+        self.thread = ThreadPoolExecutor(1)
+        self._rows = _ROWS[model.forms[PLAIN].device]
+        self._waiting: list[Draft] = []
 
     def start(self, body: dict[str, Any]) -> tuple[Draft, asyncio.Queue[_Event]]:
         """Have a reply made; its text and its end come through the queue.
@@ -63,12 +76,19 @@ class _Batches:
         Raises:
             SettingsError: For a setting that cannot be used, or a prompt that leaves no room.
         """
-        name = body.get("model")
-        adapter = "" if name == self.plain else str(name)
+        ignored = [name for name, default in _IGNORED.items() if body.get(name) not in (None, default)]
+        if ignored:
+            instead = "leave that out, or put `rolellm serve` in front of a server that supports it (--llm URL)"
+            raise SettingsError(f"the server of this model ignores {', '.join(ignored)}; {instead}")
+        adapter = str(body.get("model"))
         form = self.model.forms.get(adapter)
         if form is None:
             raise SettingsError(f"there is no adapter {adapter!r}")
-        prompt = form.encode(body["messages"])
+        stop = body.get("stop") or []
+        stops = [stop] if isinstance(stop, str) else stop
+        turns = [{**turn, "content": read_content(turn.get("content"))} for turn in body["messages"]]
+        is_open = turns[-1]["role"] == "assistant"
+        prompt = encode_prompt(form.tokenizer, turns, add_generation_prompt=not is_open, continue_final_message=is_open)
         limit = body.get("max_completion_tokens") or body.get("max_tokens") or _REPLY_TOKENS
         if self.context is not None:
             limit = min(limit, self.context - len(prompt))
@@ -84,57 +104,44 @@ class _Batches:
         def emit(event: _Event) -> None:
             loop.call_soon_threadsafe(events.put_nowait, event)
 
-        draft = Draft(adapter, form, prompt, read(Decoding, options), bool(body.get("stream")), emit)
-        self._waiting.append((draft, emit))
-        if self._working is None or self._working.done():
-            self._working = asyncio.create_task(self._run())
+        draft = Draft(adapter, form, prompt, read(Decoding, options), stops, bool(body.get("stream")), emit)
+        self._waiting.append(draft)
+        # One turn for each draft, so that none is left: a turn takes whatever waits.
+        self.thread.submit(self._complete_batch)
         return draft, events
 
-    async def _run(self) -> None:
-        while self._waiting:
-            # Those who were answered, and those who come with them, ask before this ends.
-            await asyncio.sleep(0.002)
-            async with self.lock:
-                batch = self._take_batch()
-                if not batch:
-                    continue
-                try:
-                    await asyncio.to_thread(self.model.complete, [draft for draft, _ in batch])
-                except Exception as error:
-                    for _, emit in batch:
-                        emit(error)
-
-    def _take_batch(self) -> list[tuple[Draft, Callable[[_Event], object]]]:
-        batch: list[tuple[Draft, Callable[[_Event], object]]] = []
-        remaining: deque[tuple[Draft, Callable[[_Event], object]]] = deque()
-        group = None
-        for draft, emit in self._waiting:
-            if draft.is_abandoned:
-                continue
+    def _complete_batch(self) -> None:
+        if not self._waiting:
+            return
+        time.sleep(_PAUSE)
+        waiting = list(self._waiting)
+        groups = [self.model.find_group(draft) for draft in waiting]
+        batch = [draft for draft, group in zip(waiting, groups, strict=True) if group == groups[0]]
+        drafts = []
+        for draft in batch[: self._rows]:
+            self._waiting.remove(draft)
             if draft.adapter not in self.model.forms:
-                emit(SettingsError(f"the adapter {draft.adapter!r} was taken out"))
-                continue
-            own = self.model.find_group(draft)
-            if len(batch) < self._rows and group in (None, own):
-                group = own
-                batch.append((draft, emit))
-            else:
-                remaining.append((draft, emit))
-        self._waiting = remaining
-        return batch
+                draft.emit(SettingsError(f"the adapter {draft.adapter!r} was taken out"))
+            elif not draft.is_abandoned:
+                drafts.append(draft)
+        try:
+            if drafts:
+                self.model.complete(drafts)
+        except Exception as error:
+            for draft in drafts:
+                draft.emit(error)
 
 
-def build_adapter_server(model: AdapterModel, plain: str) -> Starlette:
-    """The server as an ASGI application; the base is called ``plain``."""
+def build_adapter_server(model: AdapterModel) -> Starlette:
+    """The server as an ASGI application."""
     routes = [
-        Route("/health", _report_health),
         Route("/v1/models", _list_models),
         Route("/v1/chat/completions", _complete, methods=["POST"]),
         Route("/v1/load_lora_adapter", _load_adapter, methods=["POST"]),
         Route("/v1/unload_lora_adapter", _unload_adapter, methods=["POST"]),
     ]
     app = Starlette(routes=routes, exception_handlers={RoleLLMError: _explain_error})
-    app.state.batches = _Batches(model, plain)
+    app.state.worker = _Worker(model)
     return app
 
 
@@ -142,56 +149,47 @@ async def _explain_error(_: Request, error: Exception) -> Response:
     return JSONResponse(build_error(str(error)), 400)
 
 
-async def _report_health(_: Request) -> Response:
-    return JSONResponse({"status": "ok"})
-
-
 async def _list_models(request: Request) -> Response:
-    batches: _Batches = request.app.state.batches
-    names = [name or batches.plain for name in batches.model.forms]
-    models = [{"id": name, "object": "model", "max_model_len": batches.context} for name in names]
+    worker: _Worker = request.app.state.worker
+    models = [{"id": name, "object": "model", "max_model_len": worker.context} for name in worker.model.forms]
     return JSONResponse({"object": "list", "data": models})
 
 
 async def _load_adapter(request: Request) -> Response:
-    batches: _Batches = request.app.state.batches
+    worker: _Worker = request.app.state.worker
     body = await request.json()
-    async with batches.lock:
-        await asyncio.to_thread(add_adapter, batches.model, body["lora_name"], body["lora_path"])
+    await asyncio.wrap_future(worker.thread.submit(worker.model.add, body["lora_name"], body["lora_path"]))
     return JSONResponse({"status": "ok"})
 
 
 async def _unload_adapter(request: Request) -> Response:
-    batches: _Batches = request.app.state.batches
+    worker: _Worker = request.app.state.worker
     body = await request.json()
-    async with batches.lock:
-        await asyncio.to_thread(batches.model.remove, body["lora_name"])
+    await asyncio.wrap_future(worker.thread.submit(worker.model.remove, body["lora_name"]))
     return JSONResponse({"status": "ok"})
 
 
 async def _complete(request: Request) -> Response:
-    batches: _Batches = request.app.state.batches
+    worker: _Worker = request.app.state.worker
     body = await request.json()
-    draft, events = batches.start(body)
+    draft, events = worker.start(body)
     head = {"id": f"chatcmpl-{secrets.token_hex(12)}", "created": 0, "model": body["model"]}
     if draft.is_streamed:
         usage = (body.get("stream_options") or {}).get("include_usage")
         return StreamingResponse(_stream(draft, events, head, bool(usage)), media_type="text/event-stream")
-    while True:
+    while not await request.is_disconnected():
         try:
             event = await asyncio.wait_for(events.get(), _PATIENCE)
         except TimeoutError:
-            draft.is_abandoned = await request.is_disconnected()
-            if draft.is_abandoned:
-                return Response(status_code=499)
             continue
-        if isinstance(event, Exception):
+        if not isinstance(event, Completion):
             return JSONResponse(build_error(str(event), "server_error"), 500)
-        if isinstance(event, Completion):
-            message = {"role": "assistant", "content": event.text}
-            choice = {"index": 0, "message": message, "finish_reason": event.finish}
-            reply = {**head, "object": "chat.completion", "choices": [choice], "usage": _count(event)}
-            return JSONResponse(reply)
+        message = {"role": "assistant", "content": event.text}
+        choice = {"index": 0, "message": message, "finish_reason": event.finish}
+        reply = {**head, "object": "chat.completion", "choices": [choice], "usage": _count(event)}
+        return JSONResponse(reply)
+    draft.is_abandoned = True
+    return Response(status_code=499)
 
 
 async def _stream(
@@ -205,19 +203,17 @@ async def _stream(
 
     try:
         yield make_chunk({"role": "assistant", "content": ""})
-        while True:
+        event = await events.get()
+        while isinstance(event, str):
+            yield make_chunk({"content": event})
             event = await events.get()
-            if isinstance(event, str):
-                yield make_chunk({"content": event})
-            elif isinstance(event, Completion):
-                yield make_chunk({}, event.finish)
-                if has_usage:
-                    yield _make_line({**head, "choices": [], "usage": _count(event)})
-                yield "data: [DONE]\n\n"
-                return
-            else:
-                yield _make_line(build_error(str(event), "server_error"))
-                return
+        if isinstance(event, Exception):
+            yield _make_line(build_error(str(event), "server_error"))
+            return
+        yield make_chunk({}, event.finish)
+        if has_usage:
+            yield _make_line({**head, "choices": [], "usage": _count(event)})
+        yield "data: [DONE]\n\n"
     finally:
         draft.is_abandoned = True
 
@@ -231,52 +227,16 @@ def _count(reply: Completion) -> dict[str, int]:
     return {"prompt_tokens": reply.prompt_tokens, "completion_tokens": reply.new_tokens, "total_tokens": total}
 
 
-def add_adapter(model: AdapterModel, name: str, adapter: str) -> None:
-    """Put an adapter on the base; its prompts leave the role's own turn open where that comes last.
-
-    Raises:
-        ModelError: When it is not an adapter, or one for another base.
-    """
-    model.add(name, adapter)
-    _open_last_turn(model, name)
-
-
-def _open_last_turn(model: AdapterModel, name: str) -> None:
-    form = model.forms[name]
-    tokenizer = form.tokenizer
-    own = tokenizer.get_chat_template() if tokenizer.chat_template else load_chat_template()
-    tokenizer.chat_template = continue_last_turn(own)
-    # A tokenizer may take more memory than an adapter.
-    for other in model.forms.values():
-        if _is_same(other.tokenizer, tokenizer):
-            form.tokenizer = other.tokenizer
-            return
-
-
-def _is_same(first: Any, second: Any) -> bool:
-    if not (first.is_fast and second.is_fast) or first.chat_template != second.chat_template:
-        return False
-    if first.special_tokens_map != second.special_tokens_map:
-        return False
-    backend: str = first.backend_tokenizer.to_str()
-    is_same: bool = backend == second.backend_tokenizer.to_str()
-    return is_same
-
-
 def run(settings: dict[str, Any]) -> None:
     """Serve until the process is ended.
 
     Args:
-        settings: ``base``, its name ``plain``, ``adapters`` by name, and ``port``.
+        settings: ``base``, ``adapters`` by name, and ``port``.
     """
     model = AdapterModel(settings["base"])
-    _open_last_turn(model, "")
     for name, adapter in settings["adapters"].items():
-        add_adapter(model, name, adapter)
-    app = build_adapter_server(model, settings["plain"])
-    listening = socket.create_server(("127.0.0.1", settings["port"]), backlog=2048)
-    listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    serve(listening, app)
+        model.add(name, adapter)
+    serve(listen("127.0.0.1", settings["port"]), build_adapter_server(model))
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -100,7 +100,7 @@ class Upstream:
         except (aiohttp.ClientError, TimeoutError, ValueError, TypeError, KeyError):
             return {}
 
-    def clean(self, value: dict[str, Any], name: str) -> bytes:
+    def clean(self, value: dict[str, Any], name: str) -> dict[str, Any]:
         """A reply, a part of one or an error as the client gets it: the model under this name, and no secret."""
         error = value.get("error")
         # Servers name themselves in errors.
@@ -110,7 +110,8 @@ class Upstream:
             error["message"] = self._replace_names(error["message"], name)
         elif isinstance(error, str):
             value["error"] = self._replace_names(error, name)
-        return encode_body(map_strings(value, self._hide))
+        cleaned: dict[str, Any] = map_strings(value, self._hide)
+        return cleaned
 
     def _hide(self, text: str) -> str:
         return hide(text, self._key)
@@ -131,7 +132,7 @@ class Upstream:
         value = parse_body(line[5:]) if line.startswith(b"data:") else {UNREADABLE: True}
         if UNREADABLE in value:
             return self._hide(line.decode(errors="replace")).encode()
-        return b"data: " + self.clean(value, name)
+        return b"data: " + encode_body(self.clean(value, name))
 
     def clean_error(self, status: int, content: bytes, name: str) -> bytes:
         """An error as OpenAI has it, whatever form the server gave it."""
@@ -139,7 +140,7 @@ class Upstream:
         if not value.get("error"):
             words = content[:1000].decode(errors="replace").strip() or "no reason given"
             value = build_error(f"the model's server answered with status {status:03}: {words}", "upstream_error")
-        return self.clean(value, name)
+        return encode_body(self.clean(value, name))
 
 
 class AnswerError(Exception):
@@ -167,23 +168,14 @@ class Relay:
         upstream: The other server.
         body: What to ask there.
         name: What the client calls the model.
-        stops: Strings that end a reply and are cut from it here, where it does not come as a stream.
         path: Where to ask.
     """
 
-    def __init__(
-        self,
-        upstream: Upstream,
-        body: dict[str, Any],
-        name: str,
-        stops: Sequence[str] = (),
-        path: str = "chat/completions",
-    ) -> None:
+    def __init__(self, upstream: Upstream, body: dict[str, Any], name: str, path: str = "chat/completions") -> None:
         self._upstream = upstream
         self._path = path
         self._body = body
         self._name = name
-        self._stops = stops
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
@@ -230,10 +222,7 @@ class Relay:
         return self._build_reply(value)
 
     def _build_reply(self, value: dict[str, Any]) -> Response:
-        for stop in self._stops:
-            message = value["choices"][0]["message"]
-            message["content"] = message["content"].partition(stop)[0]
-        return _make_json_response(self._upstream.clean(value, self._name))
+        return make_json_response(encode_body(self._upstream.clean(value, self._name)))
 
     async def _make_error(self, response: aiohttp.ClientResponse) -> Response:
         content = b""
@@ -247,7 +236,7 @@ class Relay:
                 headers[name] = value
         status = response.status if 400 <= response.status < 600 else 502
         error = self._upstream.clean_error(response.status, content, self._name)
-        return _make_json_response(error, status, headers)
+        return make_json_response(error, status, headers)
 
     async def _stream(self, response: aiohttp.ClientResponse, send: Send) -> None:
         await start_stream(send)
@@ -271,7 +260,8 @@ class Relay:
             raise AnswerError(f"a line of its answer is longer than {_MOST_BYTES:,} bytes")
 
 
-def _make_json_response(content: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def make_json_response(content: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    """Make a response of JSON."""
     return Response(content, status, headers, media_type="application/json")
 
 

@@ -50,8 +50,6 @@ class Block:
         warnings: Sentences to read before all else.
         sentences: A list.
         tables: One below the other.
-        systems: The key of the pictures' markers: name, number of the color, marker.
-        pictures: ``<svg>`` elements, next to each other.
         cards: Next to each other.
         notes: Paragraphs in small print.
         code: Text in a fixed width, such as settings.
@@ -64,8 +62,6 @@ class Block:
     warnings: Sequence[str] = ()
     sentences: Sequence[str] = ()
     tables: Sequence[Table] = ()
-    systems: Sequence[tuple[str, int, str]] = ()
-    pictures: Sequence[str] = ()
     cards: Sequence[QuoteCard] = ()
     notes: Sequence[str] = ()
     code: str = ""

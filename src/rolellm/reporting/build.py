@@ -6,7 +6,7 @@ named for them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
@@ -255,28 +255,22 @@ def _read_judged_part(run: JudgeRun, options: ReportOptions, own: OwnTurns | Non
         comparison = replace(comparison, rows=own.rows)
     judged = JudgingResult.from_dict(run.result, run.folder / RESULT)
     scoring = _score_options(options, judged.config, judged.split, run.dataset.fingerprint)
-    systems = {system.name: system for system in comparison.systems}
-    reports: dict[str, ScoreReport] = {}
+    predictions = {}
     for model in judged.models:
-        replies = comparison.answers[model.name] if model.name in systems else {}
+        replies = comparison.answers.get(model.name, {})
         is_reference = own is not None and model.name == comparison.baseline
-        if not replies or is_reference:
-            continue
-        report = _score(model.name, comparison.rows, _pair_texts(replies), scoring)
-        source = dict(systems[model.name].source)
-        reports[model.name] = replace(report, fingerprint={**report.fingerprint, "answers": source})
+        if replies and not is_reference:
+            predictions[model.name] = _pair_texts(replies)
     # Other training rows would have to be downloaded.
     training = load_training_rows(scoring) if judged.config == SAMPLE else None
     title = _make_title(judged.config, run.folder)
     if own is not None:
         training = list(map(asdict, own.trained))
         title = own.name
-    models = {name: report for name, report in reports.items() if name not in comparison.canaries}
-    reports |= _add_floors(models, comparison.rows, scoring, training)
+    part, scored = _score_systems(title, predictions, comparison.rows, scoring, training, comparison.canaries)
     released = published_for(judged.config, judged.split, comparison.rows)
-    part = Section(title, reports, judged, run.recipe, released)
-    questions = replace(_collect_questions(run), rows=comparison.rows)
-    return part, replace(questions, name=title, rouge=_map_row_scores(reports))
+    part = replace(part, judged=judged, manifest=run.recipe, released=released)
+    return part, replace(_collect_questions(run), name=title, rows=comparison.rows, rouge=scored.rouge)
 
 
 def _collect_questions(run: JudgeRun) -> QuestionSet:
@@ -345,41 +339,39 @@ def _score_own_part(
 
 
 def _score_systems(
-    title: str, predictions: Mapping[str, Predictions], rows: Sequence[Row], options: ScoreOptions, training: Any
+    title: str,
+    predictions: Mapping[str, Predictions],
+    rows: Sequence[Row],
+    options: ScoreOptions,
+    training: Any,
+    canaries: Collection[str] = (),
 ) -> tuple[Section, QuestionSet]:
-    """Score systems with floors, and collect their answers."""
-    reports = {}
-    for name, items in predictions.items():
-        reports[name] = _score(name, rows, items, options)
-    reports = _add_floors(reports, rows, options, training)
-    answers = {}
-    for name, report in reports.items():
-        answers[name] = predictions[name].map_texts(rows, report.answers)
-    rouge = _map_row_scores(reports)
-    return Section(title, reports), QuestionSet(title, rows, answers, rouge=rouge)
-
-
-def _add_floors(
-    reports: Mapping[str, ScoreReport], rows: Sequence[Row], options: ScoreOptions, training: Any
-) -> dict[str, ScoreReport]:
-    """Add floors, baseline and reference to the reports of systems on the same rows."""
+    """Score systems, all but canaries with floors, baseline and reference, and collect their answers."""
+    reports: dict[str, ScoreReport] = {}
+    answers: dict[str, Mapping[str, str]] = {}
+    rouge: dict[str, Mapping[str, float]] = {}
     scored_ids: set[str] = set()
-    for report in reports.values():
-        scored_ids.update(row_score.id for row_score in report.scores)
+    for name, items in predictions.items():
+        try:
+            report = score_rows(rows, items, options, label=f"scoring {name}")
+        except PredictionError as error:
+            raise PredictionError(f"{name}: {error.problem}", path=error.path, line=error.line) from error
+        reports[name] = report
+        answers[name] = items.map_texts(rows, report.answers)
+        # Against the references, not the role-free target.
+        scores = [row_score for row_score in report.scores if row_score.metric != "RAW"]
+        rouge[name] = {row_score.id: row_score.value for row_score in scores}
+        if name not in canaries:
+            scored_ids.update(row_score.id for row_score in report.scores)
     training_rows = read_dataset_rows(training) if training else []
     markers = score_markers(rows, scored_ids, options, training_rows)
-    return {name: add_scale(report, markers) for name, report in reports.items()}
+    for name in reports.keys() - set(canaries):
+        reports[name] = add_scale(reports[name], markers)
+    return Section(title, reports), QuestionSet(title, rows, answers, rouge=rouge)
 
 
 def _pair_texts(replies: Mapping[str, str]) -> Predictions:
     return Predictions.pair_texts(list(replies), list(replies.values()))
-
-
-def _score(name: str, rows: Sequence[Row], predictions: Predictions, options: ScoreOptions) -> ScoreReport:
-    try:
-        return score_rows(rows, predictions, options, label=f"scoring {name}")
-    except PredictionError as error:
-        raise PredictionError(f"{name}: {error.problem}", path=error.path, line=error.line) from error
 
 
 def _score_options(
@@ -398,15 +390,6 @@ def _score_options(
         dataset_fingerprint=fingerprint,
         data_dir=data_dir,
     )
-
-
-def _map_row_scores(reports: Mapping[str, ScoreReport]) -> dict[str, dict[str, float]]:
-    """Return each answer's Rouge-L against its references (not the role-free target)."""
-    values: dict[str, dict[str, float]] = {}
-    for name, report in reports.items():
-        scores = [row_score for row_score in report.scores if row_score.metric != "RAW"]
-        values[name] = {row_score.id: row_score.value for row_score in scores}
-    return values
 
 
 def _make_title(config: str | None, folder: Path | None = None) -> str:

@@ -23,7 +23,7 @@ from rolellm.core.text import format_count
 from rolellm.judging.result import JudgingResult, SystemFigures
 from rolellm.judging.systems import ROLEGPT_NAME
 from rolellm.reporting import plots
-from rolellm.reporting.blocks import Block, QuoteCard
+from rolellm.reporting.blocks import Block
 from rolellm.reporting.findings import Evidence, LeadingAnswer
 from rolellm.reporting.questions import MAX_QUESTIONS, QuestionSet
 from rolellm.reporting.tables import (
@@ -63,10 +63,6 @@ _TESTS: Final = (
     "Paired tests: the difference between two systems on the same rows, its 95 % interval, and p of the same "
     "computation, before and after Holm’s correction for all pairs of one measure. Win rates in percentage points. "
     "Canaries are left out. A p above .05 does not show that two systems are equal."
-)
-_HEATS: Final = (
-    "A line per role, a column per system. Blue is more, orange less: win rates around an even chance. The darkest "
-    "blue of a Rouge-L panel is its highest role. Each cell averages few rows: the tables have the intervals."
 )
 _JUDGES: Final = (
     "A judge may favor its own family: such systems are marked in every table above. A judge may prefer length, or "
@@ -214,30 +210,20 @@ class Section:
         pictures.append(plots.plot_scores(models, self.series))
         return list(filter(None, pictures))
 
-    def lay_out(self, prefix: str = "", contrasts: Sequence[QuoteCard] = ()) -> Block:
+    def lay_out(self, prefix: str = "") -> Block:
         """Lay the section out.
 
         Args:
             prefix: Goes before the ids of its blocks, so that each is there once in a page of several sections.
-            contrasts: The rows on which two systems differ most.
         """
         notes = [*self._describe_table(), *self._describe_published()]
-        blocks = [Block("Where they differ most", cards=contrasts)] if contrasts else []
-        blocks.append(Block("All figures", f"{prefix}figures", tables=[self.table], notes=notes))
-        heats, systems = self._draw_heats()
-        by_role = self._fold("roles-win-rate", "roles-rank", "roles-rouge")
+        blocks = [Block("All figures", f"{prefix}figures", tables=[self.table], notes=notes)]
+        by_role = self._select_tables("roles-win-rate", "roles-rank", "roles-rouge")
         if by_role:
-            roles = roles_of(self.reports.values())
-            notes = [_HEATS] if heats else []
-            if len(roles) > plots.MAX_ROLES:
-                notes.append(f"The first {plots.MAX_ROLES} of {len(roles)} roles are drawn; the table has them all.")
-            block = Block("By role", f"{prefix}roles", systems=systems, pictures=heats, notes=notes, blocks=by_role)
-            blocks.append(block)
+            blocks.append(Block("By role", f"{prefix}roles", tables=by_role))
         if self.judged:
             tests = self._select_tables("tests")
-            more_tables = self._fold("pairs", "categories-win-rate", "categories-rank")
-            differ = Block("Which systems differ", f"{prefix}significance", tables=tests, notes=[_TESTS])
-            blocks.append(replace(differ, blocks=more_tables))
+            blocks.append(Block("Which systems differ", f"{prefix}significance", tables=tests, notes=[_TESTS]))
             tables = self._select_tables("habits", "judges-win-rate")
             notes = [self._describe_unscored(), _JUDGES]
             blocks.append(Block("How far to trust the judges", f"{prefix}judges", tables=tables, notes=notes))
@@ -248,20 +234,6 @@ class Section:
 
     def _select_tables(self, *names: str) -> list[Table]:
         return [self.tables[name] for name in names if name in self.tables]
-
-    def _fold(self, *names: str) -> list[Block]:
-        """Fold each of the tables that there is."""
-        return [Block(table.title, tables=[table]) for table in self._select_tables(*names)]
-
-    def _draw_heats(self) -> tuple[list[str], list[tuple[str, int, str]]]:
-        """Draw the heat maps; with the key of their columns."""
-        heats = []
-        if self.judged:
-            heats.append(plots.plot_role_verdicts(self.judged, self.series))
-        for metric in ("CUS", "SPE"):
-            heats.append(plots.plot_role_scores(self.reports, metric, self.series))
-        systems = [(name, *plots.sign(number)) for name, number in self.series.items()]
-        return list(filter(None, heats)), systems
 
     def _describe_table(self) -> Iterator[str]:
         """Say what the columns of the main table mean."""
@@ -379,12 +351,10 @@ def page_pieces(content: PageContent, questions_file: str = "report.questions.js
     filled = [part for part in content.parts if part.reports or part.judged]
     if not filled and not content.blocks:
         raise DataError("nothing to report: expected the scores of at least one system")
-    contrasts = {part.name: part.pick_contrasts() for part in content.questions}
     blocks = []
     for number, part in enumerate(content.parts, start=1):
         prefix = f"part-{number}-" if len(content.parts) > 1 else ""
-        cards = contrasts.get(part.title, [])
-        blocks.append(part.lay_out(prefix, cards))
+        blocks.append(part.lay_out(prefix))
     heroes = list(zip_longest(content.parts, content.answers))
     blocks += content.blocks
     if content.questions:

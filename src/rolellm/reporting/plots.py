@@ -1,9 +1,9 @@
-"""Scores with their 95 % intervals as pictures: dots with whiskers by measure and system, and heat maps by role.
+"""Scores with their 95 % intervals as pictures: dots with whiskers by measure and system.
 
 Each picture is one ``<svg>`` element: a few lines, shapes and texts, the same bytes for the same scores. It takes its
-colors from the page around it (``currentColor``, ``--series-1`` to ``--series-6`` and ``--heat-1`` to ``--heat-11``
-where the page sets them) and its font from the reader, so that Chinese names show wherever the reader has a font for
-them. In a notebook: ``IPython.display.SVG(plot_scores(reports, series))``.
+colors from the page around it (``currentColor``, and ``--series-1`` to ``--series-6`` where the page sets them) and its
+font from the reader, so that Chinese names show wherever the reader has a font for them. In a notebook:
+``IPython.display.SVG(plot_scores(reports, series))``.
 """
 
 from __future__ import annotations
@@ -13,47 +13,35 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from rolellm.core.sanitize import label, measure_width
+from rolellm.core.sanitize import label
 from rolellm.core.table import ABSENT, PERCENT, Format, Interval, format_number
 from rolellm.judging.result import MEASURES, JudgingResult
-from rolellm.reporting.tables import roles_of
 from rolellm.reporting.templates import environment
 from rolellm.scoring.score_report import LIKENESS, METRICS, ScoreReport
 
 #: A color a system, distinct for color-blind readers (after Okabe and Ito, darkened for white paper).
 SERIES = ("#0072b2", "#d55e00", "#008a64", "#aa4499", "#a97800", "#667085")
 
-#: A marker a system, as text and as a path, so that color never carries the meaning alone. One more than there are
-#: colors, so that the pairs of both repeat only after 42 systems.
-MARKERS: Mapping[str, str] = {
-    "●": "M-3.2 0a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0-6.4 0z",
-    "■": "M-2.8-2.8h5.6v5.6h-5.6z",
-    "◆": "M0-3.9L3.9 0 0 3.9-3.9 0z",
-    "▲": "M0-3.5L3.5 3h-7z",
-    "▼": "M0 3.5L3.5-3h-7z",
-    "✚": "M-1.2-3.4h2.4v2.2h2.2v2.4h-2.2v2.2h-2.4v-2.2h-2.2v-2.4h2.2z",
-    "✖": "M-1.9-3.6L0-1.7 1.9-3.6 3.6-1.9 1.7 0 3.6 1.9 1.9 3.6 0 1.7-1.9 3.6-3.6 1.9-1.7 0-3.6-1.9z",
-}
-
-#: From least to most, in steps that a page may replace; the middle one says neither.
-HEAT = (
-    *("#e2935a", "#ebad80", "#f2c7a6", "#f7ddc8", "#faeee3"),
-    "#f3f3ef",
-    *("#e3eef6", "#c8deee", "#a5cae3", "#7fb3d6", "#5a9bc8"),
+#: A marker a system, as a path, so that color never carries the meaning alone: a disk, a square, a diamond, triangles
+#: and crosses. One more than there are colors, so that the pairs of both repeat only after 42 systems.
+MARKERS = (
+    "M-3.2 0a3.2 3.2 0 1 0 6.4 0a3.2 3.2 0 1 0-6.4 0z",
+    "M-2.8-2.8h5.6v5.6h-5.6z",
+    "M0-3.9L3.9 0 0 3.9-3.9 0z",
+    "M0-3.5L3.5 3h-7z",
+    "M0 3.5L3.5-3h-7z",
+    "M-1.2-3.4h2.4v2.2h2.2v2.4h-2.2v2.2h-2.4v-2.2h-2.2v-2.4h2.2z",
+    "M-1.9-3.6L0-1.7 1.9-3.6 3.6-1.9 1.7 0 3.6 1.9 1.9 3.6 0 1.7-1.9 3.6-3.6 1.9-1.7 0-3.6-1.9z",
 )
-
-#: Roles drawn in one picture; a table has no such bound.
-MAX_ROLES = 120
 
 MEANINGS: Mapping[str, str] = {"CUS": "speaking style", "RAW": "accuracy", "SPE": "role knowledge"}
 ROUGE = Format(3)
 
-#: Widths in units of a picture, which a phone's screen shows as CSS pixels: names, figures and heat maps.
+#: Widths in units of a picture, which a phone's screen shows as CSS pixels.
 _NAMES, _PLOT, _FIGURES, _WIDE = 92.0, 140.0, 106.0, 340.0
 _FONT = 9.5
-#: Heights: of a line, of a heading, and of a heat map's row.
-_LINE, _HEADING, _ROW = 15.0, 20.0, 16.0
-_COLUMN = 0.56 * _FONT  # the width of a character, a little above the mean of sans-serif fonts
+#: Heights of a line and of a heading.
+_LINE, _HEADING = 15.0, 20.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,17 +61,10 @@ class PlotMeasure:
     center: float | None = None
 
 
-def sign(series: int) -> tuple[int, str]:
-    """Return the number of a system's color, from 1, and its marker as text."""
-    markers = list(MARKERS)
-    color, marker = series % len(SERIES), series % len(markers)
-    return color + 1, markers[marker]
-
-
 def _mark(series: int) -> dict[str, str]:
-    color, marker = sign(series)
-    fill = f"var(--series-{color}, {SERIES[color - 1]})"
-    return {"shape": MARKERS[marker], "fill": fill}
+    color = series % len(SERIES)
+    fill = f"var(--series-{color + 1}, {SERIES[color]})"
+    return {"shape": MARKERS[series % len(MARKERS)], "fill": fill}
 
 
 def _draw(name: str, title: str, high: float, **parts: Any) -> str:
@@ -209,76 +190,3 @@ def plot_verdicts(judged: JudgingResult, series: Mapping[str, int]) -> str | Non
     baseline = label(judged.baseline or "the baseline", 22)
     title = f"Judged against {baseline}, with 95 % intervals"
     return draw_dots(title, measures, series, PERCENT) if measures else None
-
-
-def draw_heat(
-    title: str,
-    columns: Mapping[str, Mapping[str, Interval]],
-    series: Mapping[str, int],
-    ends: tuple[float, float],
-    form: Format,
-) -> str | None:
-    """Draw a heat map: a line a role, a column a system; ``None`` where no role has a score.
-
-    Args:
-        title: Above it.
-        columns: System to role to score; the first 120 roles are drawn.
-        series: The number of each system's color and marker, which are at the head of its column.
-        ends: What gets the first color, and what the last one.
-        form: How figures are written.
-    """
-    roles: list[str] = []
-    for column in columns.values():
-        roles += column
-    roles = list(dict.fromkeys(roles))[:MAX_ROLES]
-    if not roles:
-        return None
-    names = [label(name, 20) for name in roles]
-    left = 14 + _COLUMN * max(map(measure_width, names))
-    drawn_columns = []
-    for system, column in columns.items():
-        cells = []
-        for role in roles:
-            cell: dict[str, Any] = {"text": ABSENT, "fill": None}
-            score = column.get(role)
-            if score is not None:
-                step = _pick_step(score.mean, *ends)
-                cell["text"] = format_number(score.mean * form.scale, form.digits)
-                cell["fill"] = f"var(--heat-{step + 1}, {HEAT[step]})"
-            cells.append(cell)
-        drawn_columns.append({"mark": _mark(series[system]), "cells": cells})
-    cell_width = (_WIDE - left) / len(columns)
-    size = {"left": left, "cell": cell_width, "row": _ROW, "top": _HEADING}
-    high = _HEADING + _ROW * (len(roles) + 1)
-    return _draw("heat.svg.jinja", title, high, names=names, columns=drawn_columns, **size)
-
-
-def _pick_step(value: float, low: float, high: float) -> int:
-    share = (value - low) / (high - low)
-    bounded = min(max(share, 0), 0.999)
-    return int(bounded * len(HEAT))
-
-
-def plot_role_scores(reports: Mapping[str, ScoreReport], metric: str, series: Mapping[str, int]) -> str | None:
-    """Draw a heat map of a metric by role and system."""
-    columns: dict[str, dict[str, Interval]] = {}
-    highest = 0.0
-    for name, report in reports.items():
-        columns[name] = {}
-        for role in roles_of(reports.values()):
-            score = report.by_role.get(role, {}).get(metric)
-            if score is not None:
-                columns[name][role] = score
-                highest = max(highest, score.mean)
-    highest = highest or 1.0
-    title = f"{metric} by role: {MEANINGS[metric]}, 0 to 1"
-    # From the palest step up: there is no "worse than nothing" in Rouge-L.
-    return draw_heat(title, columns, series, (-highest, highest), Format(2))
-
-
-def plot_role_verdicts(judged: JudgingResult, series: Mapping[str, int]) -> str | None:
-    """Draw a heat map of win rates by role and system."""
-    columns = {}
-    for system in judged.judged("pairwise"):
-        columns[system.name] = system.group("pairwise", "by_role")
-    return draw_heat("Win rate by role, %", columns, series, (0.0, 1.0), PERCENT)

@@ -21,8 +21,6 @@ _UNJUDGED: Final = RowOutcome()
 _Outcomes = Mapping[str, Mapping[str, RowOutcome]]
 _Scores = Mapping[str, Mapping[str, float]]
 _Texts = Mapping[str, Mapping[str, str]]
-#: Rows in favor of each of two systems that are shown.
-_EACH: Final = 2
 #: Columns of a text that is quoted in a sentence.
 _QUOTE: Final = 160
 
@@ -102,35 +100,6 @@ class QuestionSet:
         for reason in outcome.reasons[:2]:
             facts.append(("Reason", reason))
         return facts
-
-    def pick_contrasts(self) -> list[QuoteCard]:
-        """Pick the rows on which two systems' Rouge-L differs most: two in favor of the first, then two against.
-
-        Where there is one model only, the baseline is the second; canaries are left out.
-        """
-        names = [name for name in self.rouge if self.kinds.get(name) != "canary"]
-        names.sort(key=lambda name: self.kinds.get(name) == "baseline")
-        if len(names) < 2:
-            return []
-        first, second, *_ = names
-        scores, rival_scores = self.rouge[first], self.rouge[second]
-        gains: list[tuple[float, int]] = []
-        for index, row in enumerate(self.rows):
-            if row.id in scores and row.id in rival_scores:
-                gain = scores[row.id] - rival_scores[row.id]
-                gains.append((gain, index))
-        gains.sort()
-        best = [index for gain, index in gains[-_EACH:] if gain > 0]
-        worst = [index for gain, index in gains[:_EACH] if gain < 0]
-        cards = []
-        for index in best[::-1] + worst:
-            row = self.rows[index]
-            texts = []
-            for name in (first, second):
-                score = self.rouge[name][row.id]
-                texts.append((f"{name}: Rouge-L {score:.3f}", self.answers[name][row.id]))
-            cards.append(QuoteCard(row.role, row.question, texts, row.language))
-        return cards
 
     def describe_failure(self, system: str) -> str:
         """Say where a system fails its role, with a reply: a break of character, else the one that scores lowest."""

@@ -8,18 +8,16 @@ from dataclasses import replace
 from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow
 from rolellm.core.text import join_names
 from rolellm.judging.records import Design
-from rolellm.judging.result import MEASURES, Group, JudgingResult, Pairwise, SystemFigures
+from rolellm.judging.result import MEASURES, Group, JudgingResult, SystemFigures
 from rolellm.scoring.published import PublishedTable
 from rolellm.scoring.score_report import COLUMNS, METRICS, ScoreReport
 
 PAIRS, LISTS = MEASURES["win_rate"], MEASURES["list_win_rate"]
-LENGTH = "Length effect, marginal"
-_FORMATS = dict.fromkeys((MEASURES["average_rank"], LENGTH, "Difference"), Format(2))
-_FORMATS["Characters"] = Format(0)
+_FORMATS = dict.fromkeys((MEASURES["average_rank"], "Difference"), Format(2))
 #: Options in which scores must be equal to compare.
 COMPARED = ("protocol", "config", "split")
 #: What a result's groups are called, and the tables that show them.
-_GROUPS: Mapping[Group, str] = {"by_role": "role", "by_category": "category", "by_judge": "judge"}
+_GROUPS: Mapping[Group, str] = {"by_role": "role", "by_judge": "judge"}
 
 
 def roles_of(reports: Iterable[ScoreReport]) -> tuple[str, ...]:
@@ -141,11 +139,8 @@ def describe_recipe(reports: Mapping[str, ScoreReport]) -> str:
 def judged_tables(judged: JudgingResult) -> dict[str, Table | None]:
     """Build every table of a result by a name fit for a file; ``None`` where there is nothing to show."""
     tables: dict[str, Table | None] = {}
-    tables["pairs"] = pairwise_table(judged)
     tables["roles-win-rate"] = group_table(judged, "pairwise", "by_role")
     tables["roles-rank"] = group_table(judged, "listwise", "by_role")
-    tables["categories-win-rate"] = group_table(judged, "pairwise", "by_category")
-    tables["categories-rank"] = group_table(judged, "listwise", "by_category")
     if len(judged.judges) > 1:
         tables["judges-win-rate"] = group_table(judged, "pairwise", "by_judge")
     tables["tests"] = differences_table(judged)
@@ -153,32 +148,14 @@ def judged_tables(judged: JudgingResult) -> dict[str, Table | None]:
     return tables
 
 
-def pairwise_table(judged: JudgingResult) -> Table | None:
-    """Build a table of wins, ties and losses of each system against the baseline, with the effect of length."""
-    heads = (PAIRS, "Won, %", "Tied, %", "Lost, %", MEASURES["lc_win_rate"], LENGTH, "Characters")
-    rows = []
-    for system in judged.judged("pairwise"):
-        figures = system.pairwise or Pairwise()
-        cells: list[Cell] = [figures.win_rate]
-        for share in (figures.wins, figures.ties, figures.losses):
-            cells.append(None if share is None else Interval(share))
-        cells.append(figures.lc_win_rate or figures.length_problem)
-        cells += [figures.marginal_length_coefficient, system.characters]
-        rows.append(TableRow((system.name,), tuple(cells), system.marks, system.band))
-    title = f"Against {judged.baseline}, in pairs"
-    table = Table(title, ("System",), heads, tuple(rows), formats=_FORMATS, folded=True)
-    return table if rows else None
-
-
 def group_table(judged: JudgingResult, design: Design, group: Group) -> Table | None:
-    """Build a line a role, category or judge, a column a system: win rate in pairs, average rank in lists."""
+    """Build a line a role or judge, a column a system: win rate in pairs, average rank in lists."""
     models = judged.judged(design)
     figures = [system.group(design, group) for system in models]
     rows = []
     for key in judged.list_groups(design, group):
         cells = [of_system.get(key) for of_system in figures]
-        name = key.replace("script_", "script-") if group == "by_category" else key
-        rows.append(TableRow((name,), tuple(cells)))
+        rows.append(TableRow((key,), tuple(cells)))
     word = _GROUPS[group]
     title, form = f"Average rank by {word}", Format(2)
     if design == "pairwise":

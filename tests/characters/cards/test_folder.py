@@ -34,10 +34,9 @@ def names(folder: Path) -> list[str]:
 def test_a_card_goes_in_and_out_with_all_that_came_with_it(
     ending: str, card_file: Path, raw: bytes, tmp_path: Path
 ) -> None:
-    imported = import_card(card_file, tmp_path / "ada")
+    assert import_card(card_file, tmp_path / "ada") == tmp_path / "ada"
     assert names(tmp_path / "ada") == ["card.json", "dialogue.jsonl", "profile.json"]
     assert (tmp_path / "ada" / "card.json").read_bytes() == raw
-    assert len(read_character(tmp_path / "ada").turns) == imported.turns
     out = tmp_path / f"out.{ending}"
     written = export_card(tmp_path / "ada", out)
     assert written.changed == ()

@@ -65,20 +65,20 @@ def test_memory_does_not_grow_with_the_rows(tmp_path, write_release, clean_env):
 
 
 @pytest.mark.filterwarnings("ignore::rolellm.data.rolebench.source.MissingFilesWarning")
-def test_command_builds_and_says_what_it_set_aside(write_release, tmp_path, command):
+def test_command_builds_all_or_says_what_is_bad(write_release, tmp_path, command):
     path = "rolebench-eng/instruction-generalization/general/test.jsonl"
-    folder = write_release(**{path: '{"role": "Fox", "question": "Q?", "generated": ["A."]}\nbad\n'})
+    good = '{"role": "Fox", "question": "Q?", "generated": ["A."]}\n'
+    folder = write_release(**{path: f"{good}bad\n"})
     arguments = ("data", "build", "--data-dir", folder, "--out", tmp_path / "out")
     refused = command(*arguments)
     assert refused.code == 1
-    assert f"{path}:2: not valid JSON" in refused.err and "skip_bad=true" in refused.err
-    shown = command(*arguments, "--set", "skip_bad=true")
+    assert f"{path}:2: not valid JSON" in refused.err and "rolellm data audit" in refused.err
+    (folder / path).write_text(good)
+    shown = command(*arguments)
     assert shown.code == 0, shown.err
-    (line, *_) = map(json.loads, (tmp_path / "out" / "skipped.jsonl").read_text().splitlines())
-    assert (line["line"], line["file"]) == (2, str(folder / path))
     assert shown.out.count("instruction-generalization-eng") == 4
-    assert "missing: rolebench-zh/general/train.jsonl" in shown.out and "skipped.jsonl" in shown.out
-    lines = {line.name: line for line in count_table_one(folder, skip_bad=True).lines}
+    assert "missing: rolebench-zh/general/train.jsonl" in shown.out
+    lines = {line.name: line for line in count_table_one(folder).lines}
     assert (lines["general, en: samples"].here, lines["general, en: instructions"].here) == (3, 2)
     assert lines["general, zh: samples"].here is None
 

@@ -11,7 +11,7 @@ import pytest
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import write_jsonl
-from rolellm.judging.people.agreement import ENOUGH_ROWS, JURY, PEOPLE, measure_agreement
+from rolellm.judging.people.agreement import ENOUGH_ROWS, measure_agreement
 from rolellm.judging.people.labels import (
     REFERENCE,
     AuditLabel,
@@ -83,17 +83,16 @@ def test_a_known_kappa_is_recovered_within_its_interval(tmp_path: Path, agreed: 
 
     found = measure_agreement(run).to_dict()
     (one,) = found["judge_human"]
-    kappa = one["baseline"]["kappa"]
+    kappa = one["kappa"]
     assert (one["a"], one["b"], one["rows"], kappa["n"], kappa["questions"]) == ("judge", "anna", 600, 600, 600)
     assert kappa["ci95"][0] < agreed < kappa["ci95"][1]
     assert kappa["ci95"][1] - kappa["ci95"][0] < 0.15
-    assert one["baseline"]["same"]["mean"] == pytest.approx(agreed + (1 - agreed) / 3, abs=0.06)
     assert found["human_human"] == [] and found["fleiss_kappa"] is None
     # Two systems are ranked, and two say nothing about an order of ranks.
     assert one["spearman"] is None
 
 
-def test_people_who_copy_one_truth_agree_by_its_square_and_their_majority_by_more(tmp_path: Path) -> None:
+def test_people_who_copy_one_truth_agree_by_its_square(tmp_path: Path) -> None:
     chance = random.Random(7)
     rows = [row.id for row in make_rows(500)]
     truth = {row: chance.choice([1, 0, -1]) for row in rows}
@@ -102,13 +101,9 @@ def test_people_who_copy_one_truth_agree_by_its_square_and_their_majority_by_mor
         said = {row: truth[row] if chance.random() < 0.7 else chance.choice([1, 0, -1]) for row in rows}
         write_labels(run, who, {row: dict(zip(TWO, SAID[said[row]], strict=True)) for row in rows})
     found = measure_agreement(run).to_dict()
-    kappas = {one["a"] + one["b"]: one["baseline"]["kappa"]["mean"] for one in found["human_human"]}
+    kappas = {one["a"] + one["b"]: one["kappa"]["mean"] for one in found["human_human"]}
     assert kappas == dict.fromkeys(("annabela", "annacem", "belacem"), pytest.approx(0.49, abs=0.1))
-    for which in ("baseline", "all_pairs"):
-        assert found["fleiss_kappa"][which]["mean"] == pytest.approx(0.49, abs=0.07)
-        assert found["fleiss_kappa"][which]["n"] == 500
-    by_name = {one["b"]: one["baseline"]["kappa"]["mean"] for one in found["judge_human"]}
-    assert by_name[PEOPLE] > max(by_name[who] for who in ("anna", "bela", "cem"))
+    assert found["fleiss_kappa"]["mean"] == pytest.approx(0.49, abs=0.07) and found["fleiss_kappa"]["n"] == 500
 
 
 def test_lists_are_compared_pair_by_pair_and_canaries_left_out(tmp_path: Path) -> None:
@@ -127,34 +122,38 @@ def test_lists_are_compared_pair_by_pair_and_canaries_left_out(tmp_path: Path) -
     def sign(ranks: Mapping[str, float], first: str, second: str) -> int:
         return (ranks[second] > ranks[first]) - (ranks[second] < ranks[first])
 
-    both = [(row, *pair) for row in rows for pair in itertools.permutations(names, 2)]
+    # In both directions, but for those against the baseline.
+    pairs = [(a, b) for a, b in itertools.permutations(names, 2) if a != "harbour"]
+    both = [(row, *pair) for row in rows for pair in pairs]
     kappa = compute_cohen_kappa(
         [sign(judged[r], a, b) for r, a, b in both], [sign(people[r], a, b) for r, a, b in both]
     )
-    assert one["all_pairs"]["kappa"]["mean"] == pytest.approx(kappa.value)
-    assert one["all_pairs"]["kappa"]["n"] == 180 and one["baseline"] is None
+    assert one["kappa"]["mean"] == pytest.approx(kappa.value) and one["kappa"]["n"] == 180
     by_row = [compute_spearman(list(judged[row].values()), list(people[row].values())) for row in rows]
     known = [value for value in by_row if value is not None]
     assert one["spearman"]["mean"] == pytest.approx(sum(known) / len(known))
     assert one["spearman"]["n"] == len(known) < 60
 
 
-def test_rotations_that_contradict_each_other_are_a_tie_and_so_is_a_hung_jury(tmp_path: Path) -> None:
+def test_rotations_that_contradict_each_other_are_a_tie_and_a_pair_counts_before_lists(tmp_path: Path) -> None:
     rows = [row.id for row in make_rows(40)]
     ranks = {"quill": 1.0, "marrow": 2.0, "harbour": 3.0}
     opposite = {"quill": 3.0, "marrow": 2.0, "harbour": 1.0}
-    shown = []
-    for row in rows:
-        shown += [lists(row, "torn", ranks), lists(row, "torn", opposite)]
-        shown += [lists(row, "for", ranks), lists(row, "against", opposite)]
-    run = make(tmp_path, 40, FOUR, shown)
     tied = dict.fromkeys(ranks, 2.0)
+    shown = []
+    for number, row in enumerate(rows):
+        shown += [lists(row, "torn", ranks), lists(row, "torn", opposite)]
+        shown += [lists(row, "both", opposite), *verdicts(row, "both", -1 if number % 2 else 1)]
+    run = make(tmp_path, 40, FOUR, shown)
     write_labels(run, "anna", {row: tied if number % 2 else ranks for number, row in enumerate(rows)})
-    found = {one["a"]: one for one in measure_agreement(run).to_dict()["judge_human"]}
-    assert found["torn"]["all_pairs"]["same"]["mean"] == found[JURY]["all_pairs"]["same"]["mean"] == 0.5
-    assert found["torn"]["all_pairs"]["kappa"]["mean"] == pytest.approx(0.0)
-    assert found["for"]["all_pairs"]["same"]["mean"] == 0.5 and found["against"]["all_pairs"]["same"]["mean"] == 0.0
-    assert found["torn"]["spearman"] is None
+    write_labels(
+        run,
+        "bela",
+        {row: dict(zip(TWO, SAID[-1 if number % 2 else 1], strict=True)) for number, row in enumerate(rows)},
+    )
+    found = {(one["a"], one["b"]): one for one in measure_agreement(run).to_dict()["judge_human"]}
+    assert found["torn", "anna"]["kappa"]["mean"] == pytest.approx(0.0) and found["torn", "anna"]["spearman"] is None
+    assert found["both", "bela"]["kappa"]["mean"] == 1.0
 
 
 def test_few_rows_and_skipped_ones_are_said(tmp_path: Path) -> None:
@@ -168,11 +167,11 @@ def test_few_rows_and_skipped_ones_are_said(tmp_path: Path) -> None:
     anna, bela = found["annotators"]
     assert (anna["labelled"], anna["skipped"], bela["labelled"], bela["skipped"]) == (40, 0, 29, 11)
     shared = {(one["a"], one["b"]): one["rows"] for one in (*found["judge_human"], *found["human_human"])}
-    assert shared == {("judge", "anna"): 40, ("judge", "bela"): 29, ("judge", PEOPLE): 29, ("anna", "bela"): 29}
-    assert ENOUGH_ROWS == 30 and len(result.notes()) == 3 and all("29 rows" in note for note in result.notes())
+    assert shared == {("judge", "anna"): 40, ("judge", "bela"): 29, ("anna", "bela"): 29}
+    assert ENOUGH_ROWS == 30 and len(result.notes()) == 2 and all("29 rows" in note for note in result.notes())
     # A judge and a person who say one and the same of everything agree by chance alone, so there is no kappa.
     (sure,) = [one for one in found["judge_human"] if one["b"] == "bela"]
-    assert sure["baseline"]["kappa"] is None and sure["baseline"]["same"]["mean"] == 1.0
+    assert sure["kappa"] is None
 
 
 def write_audit(run: JudgeRun, who: str, said: Sequence[tuple[int, str, Any, Any, Any]]) -> None:

@@ -13,7 +13,7 @@ from rolellm.llm.llm import LLM
 from rolellm.llm.model import Model, Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.making.instruct.run import Instruct, InstructResult
-from rolellm.making.settings import FilterSettings, InstructSettings
+from rolellm.making.settings import InstructSettings
 from rolellm.runs import Run, plan_requests, run_step
 
 Answer = Callable[[Request], Any]
@@ -37,8 +37,7 @@ def model_of(model: Model, options: RunOptions = QUIET) -> LLM:
 
 
 def run(folder: Path, character: Profile, answer: Answer, **settings: Any) -> Run[InstructResult]:
-    filters = settings.pop("filters", FilterSettings(min_overlap=0.0))
-    step = Instruct(character, InstructSettings(filters=filters, **settings))
+    step = Instruct(character, InstructSettings(**{"min_overlap": 0.0} | settings))
     return run_step(step, model_of(ScriptedModel(answer, rules_hash="tests")), folder)
 
 

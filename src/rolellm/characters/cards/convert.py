@@ -156,7 +156,6 @@ class CardReading:
     Attributes:
         character: The character.
         names: The names in the card.
-        greetings: How many greetings it has.
         examples: The scenes of example talk.
         lore: For each item of lore, the index of its entry in the book.
         notes: Notes for the user.
@@ -164,7 +163,6 @@ class CardReading:
 
     character: Profile
     names: CardNames
-    greetings: int = 0
     examples: tuple[int, ...] = ()
     lore: tuple[int, ...] = ()
     notes: tuple[str, ...] = ()
@@ -197,7 +195,7 @@ def read_as_character(
     names, language = _choose_names(card, role, language, notes)
     if user:
         names = replace(names, user=user)
-    turns, greetings, examples = _read_turns(card, names, notes)
+    turns, examples = _read_turns(card, names, notes)
     lore, entries = _read_lore(card, names, notes)
     texts = filter(None, (clean_text(card.description), clean_text(card.personality)))
     description = fill("\n\n".join(texts), names)
@@ -239,7 +237,7 @@ def read_as_character(
         script=script,
         made={"card": origin},
     )
-    return CardReading(character, names, greetings, examples, entries, limited)
+    return CardReading(character, names, examples, entries, limited)
 
 
 def clean_text(text: str) -> str:
@@ -298,7 +296,7 @@ def _check_name(card: Card, role: str | None, notes: list[str]) -> str:
     return name
 
 
-def _read_turns(card: Card, names: CardNames, notes: list[str]) -> tuple[list[Turn], int, tuple[int, ...]]:
+def _read_turns(card: Card, names: CardNames, notes: list[str]) -> tuple[list[Turn], tuple[int, ...]]:
     turns: list[Turn] = []
     scenario = fill(clean_text(card.scenario), names)
     if scenario:
@@ -309,8 +307,7 @@ def _read_turns(card: Card, names: CardNames, notes: list[str]) -> tuple[list[Tu
         if content:
             turns.append(Turn(names.role, content, "speech", scene))
             scene += 1
-    greetings = scene
-    if scenario and not greetings:
+    if scenario and not scene:
         scene += 1
     first_example = scene
     silent = 0
@@ -325,7 +322,7 @@ def _read_turns(card: Card, names: CardNames, notes: list[str]) -> tuple[list[Tu
             f"no line begins with {{{{char}}}}: or the name in {format_count(silent, 'block')} of mes_example: "
             "read as narration"
         )
-    return turns, greetings, tuple(range(first_example, scene))
+    return turns, tuple(range(first_example, scene))
 
 
 def _read_lore(card: Card, names: CardNames, notes: list[str]) -> tuple[tuple[Lore, ...], tuple[int, ...]]:

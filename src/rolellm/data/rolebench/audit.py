@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rolellm.core.errors import DataError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.progress import track_progress
 from rolellm.core.result import Result
@@ -116,8 +117,9 @@ def audit_release(data_dir: str | Path | None = None) -> Audit:
     Raises:
         ReleaseNotFoundError: When there is no release.
     """
-    table = count_table_one(data_dir, skip_bad=True)
-    release = Release(Path(table.root), skip_bad=True)
+    table = count_table_one(data_dir)
+    skipped: list[DataError] = []
+    release = Release(Path(table.root), skipped)
     findings: list[AuditFinding] = []
     tests: list[_File] = []
     for name in _AUDITED:
@@ -136,7 +138,7 @@ def audit_release(data_dir: str | Path | None = None) -> Audit:
         tests += config_tests
     faults = [finding for finding in findings if finding.count]
     faults.sort(key=lambda finding: _CHECKS.index(finding.check))
-    unread = dict.fromkeys(map(str, release.skipped))
+    unread = dict.fromkeys(map(str, skipped))
     return Audit(tuple(faults), tuple(unread), table)
 
 

@@ -18,10 +18,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import yaml
 
-from rolellm.core.errors import DataError, ReleaseNotFoundError, RoleLLMWarning
+from rolellm.core.errors import ReleaseNotFoundError, RoleLLMWarning
 from rolellm.core.files import open_atomic
 from rolellm.core.fingerprint import hash_file
-from rolellm.core.jsonl import write_jsonl
 from rolellm.core.progress import track_progress
 from rolellm.core.result import Result
 from rolellm.core.sanitize import make_markdown_environment
@@ -35,7 +34,6 @@ from rolellm.data.rolebench.statistics import TableOne
 ROWS_PER_FILE = 50_000
 LICENCE = "apache-2.0"
 """Of the release, and of the embedded sample."""
-SKIPPED_FILE = "skipped.jsonl"
 BENCHMARK_FILE = "eval.yaml"
 #: A file of the release, what is wrong with it, and how many of how many rows, references or names have the fault.
 Fault = tuple[str, str, int, int]
@@ -61,7 +59,6 @@ class BuiltConfig:
         config: Which one.
         source: Where its rows came from.
         splits: What was written.
-        skipped: Rows set aside, each with file, line and reason.
         missing: Release files that it would have read and that were not there.
         left_out: Roles without reviewed names, whose rows a ``-anonymous`` config leaves out.
     """
@@ -69,7 +66,6 @@ class BuiltConfig:
     config: Config
     source: Source
     splits: list[BuiltSplit]
-    skipped: list[DataError]
     missing: list[str]
     left_out: tuple[str, ...] = ()
 
@@ -95,7 +91,6 @@ class BuiltRelease(Result):
             rows = {split.name: split.rows for split in item.splits}
             configs[item.config.name] = {
                 "rows": rows,
-                "skipped": len(item.skipped),
                 "missing": item.missing,
                 "fingerprint": item.source.fingerprint(item.config),
             }
@@ -108,21 +103,15 @@ class BuiltRelease(Result):
         """Build the table of configs, and Table 1."""
         rows = []
         for item in self.configs:
-            name = item.config.name
-            skipped = len(item.skipped)
-            rows += [(name, split.name, split.rows, skipped) for split in item.splits]
-        built = Table.from_rows(f"Built into {self.out}", ("config", "split", "rows", "set aside"), rows)
+            rows += [(item.config.name, split.name, split.rows) for split in item.splits]
+        built = Table.from_rows(f"Built into {self.out}", ("config", "split", "rows"), rows)
         if self.table_one:
             return [built, *self.table_one.tables()]
         return [built]
 
     def remarks(self) -> list[str]:
-        """Say where the rows that were set aside are, and which files are missing."""
-        remarks = self.table_one.remarks() if self.table_one else []
-        if any(item.skipped for item in self.configs):
-            skipped = self.out / SKIPPED_FILE
-            remarks.append(f"Rows set aside are in {skipped}, each with its file, line and reason.")
-        return remarks
+        """Say which files are missing."""
+        return self.table_one.remarks() if self.table_one else []
 
 
 def build(
@@ -131,7 +120,6 @@ def build(
     *,
     data_dir: str | Path | None = None,
     revision: str | None = None,
-    skip_bad: bool = False,
     home: str | None = None,
     licence: str | None = None,
     faults: Sequence[Fault] = (),
@@ -144,7 +132,6 @@ def build(
             those that its manifest names.
         data_dir: A local copy of the release; by default as :func:`rolellm.data.rolebench.source.locate` finds it.
         revision: Another revision of the release on the Hub.
-        skip_bad: Set bad rows aside in ``skipped.jsonl`` instead of stopping at the first.
         home: The repository that it goes to, so that no path of this machine is named.
         licence: The license of this form of the data; by default the published release's own, Apache-2.0, and none for
             a release of your own.
@@ -152,7 +139,7 @@ def build(
 
     Raises:
         ReleaseNotFoundError: When no release, or nothing for a config that was asked for, is there.
-        DataError: At the first bad row, unless ``skip_bad``.
+        DataError: At the first bad row.
     """
     target = Path(out)
     target.mkdir(parents=True, exist_ok=True)
@@ -175,7 +162,7 @@ def build(
                     continue
                 raise
             try:
-                built.append(_write_config(Path(scratch), config, source, skip_bad=skip_bad))
+                built.append(_write_config(Path(scratch), config, source))
             except ReleaseNotFoundError:
                 if not (configs is None and config.anonymous):
                     raise
@@ -205,19 +192,7 @@ def _finish(
     licence: str | None = None,
     faults: Sequence[Fault] = (),
 ) -> None:
-    """Write what goes next to the Parquet files: the list of rows set aside, and the card, which makes it complete."""
-    lines = []
-    for item in built:
-        for error in item.skipped:
-            # No path of this machine goes to a repository.
-            file = error.path
-            if home and error.path:
-                file = error.path.relative_to(item.source.root)
-            line = {"config": item.config.name, "file": str(file), "line": error.line, "reason": error.problem}
-            lines.append(line)
-    (folder / SKIPPED_FILE).unlink(missing_ok=True)
-    if lines:
-        write_jsonl(folder / SKIPPED_FILE, lines)
+    """Write what goes next to the Parquet files: the benchmark's description, and the card, which makes it complete."""
     (folder / BENCHMARK_FILE).unlink(missing_ok=True)
     benchmark = _make_benchmark(built) if home else None
     if benchmark:
@@ -250,14 +225,14 @@ def _make_benchmark(built: list[BuiltConfig]) -> dict[str, Any] | None:
     return {"name": "RoleBench", "description": words, "evaluation_framework": "inspect-ai", "tasks": tasks}
 
 
-def _write_config(folder: Path, config: Config, source: Source, *, skip_bad: bool = False) -> BuiltConfig:
+def _write_config(folder: Path, config: Config, source: Source) -> BuiltConfig:
     """Write the Parquet files of one config under ``folder/<config>/``; warn of files that are not there.
 
     Raises:
-        DataError: At the first bad row, unless ``skip_bad``.
+        DataError: At the first bad row.
     """
     _warn_missing(config, source)
-    release = Release(source.root, skip_bad=skip_bad)
+    release = Release(source.root)
     written = [_write_split(folder, release, config, name) for name in list_splits(release, config)]
     splits = [split for split in written if split.rows]
     left_out = ""
@@ -267,12 +242,10 @@ def _write_config(folder: Path, config: Config, source: Source, *, skip_bad: boo
         left_out = f"; {rows:,} rows are left out because their roles have no reviewed names: {roles}"
     if not splits:
         raise ReleaseNotFoundError(f"no valid rows for config {config.name!r}{left_out}", path=source.root)
-    # A file is read for more than one split, so the same bad line can be met twice.
-    skipped = {(error.path, error.line): error for error in release.skipped}
     if left_out:
         warnings.warn(f"rolebench {config.name!r}{left_out}", RoleLLMWarning, stacklevel=2)
     missing = source.missing(config)
-    return BuiltConfig(config, source, splits, [*skipped.values()], missing, tuple(release.left_out))
+    return BuiltConfig(config, source, splits, missing, tuple(release.left_out))
 
 
 def _warn_missing(config: Config, source: Source) -> None:
@@ -321,7 +294,6 @@ def get_built_folder(
     *,
     revision: str | None = None,
     token: str | bool | None = None,
-    skip_bad: bool = False,
 ) -> Path:
     """The script-free folder of one config in ``$HF_HOME/rolellm/rolebench``, built if this content is new there.
 
@@ -330,7 +302,6 @@ def get_built_folder(
         data_dir: A local copy of the release; by default as :func:`~rolellm.data.rolebench.source.locate` finds it.
         revision: Another revision of the release on the Hub.
         token: For the Hub.
-        skip_bad: Set bad rows aside in ``skipped.jsonl`` instead of stopping at the first.
 
     Raises:
         ReleaseNotFoundError: When there is no release, or nothing in it for this config.
@@ -341,8 +312,6 @@ def get_built_folder(
 
     source = locate(config, data_dir, revision=revision, token=token)
     key = f"{config.name}-{source.fingerprint(config)[:16]}"
-    if skip_bad:
-        key += "-skip"
     folder = Path(HF_HOME) / "rolellm" / "rolebench" / key / "rolebench"
     if (folder / "README.md").is_file():
         _warn_missing(config, source)
@@ -353,7 +322,7 @@ def get_built_folder(
             with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".building-") as scratch:
                 partial = Path(scratch) / folder.name
                 partial.mkdir()
-                _finish(partial, [_write_config(partial, config, source, skip_bad=skip_bad)])
+                _finish(partial, [_write_config(partial, config, source)])
                 shutil.rmtree(folder, ignore_errors=True)
                 partial.replace(folder)
     return folder

@@ -45,8 +45,7 @@ def load_rolebench(
             ``instruction-generalization-eng``.
         split: ``train``, ``test``, or a slice such as ``test[:10]``; all splits when left out.
         data_dir: A local copy of the release; else ``$ROLEBENCH_DIR``, else the Hub at the pinned revision.
-        options: Passed on to ``datasets.load_dataset`` (``streaming``, ``num_proc``, ``cache_dir``, …), plus
-            ``skip_bad=True`` to set bad rows of the release aside.
+        options: Passed on to ``datasets.load_dataset`` (``streaming``, ``num_proc``, ``cache_dir``, …).
 
     Returns:
         A ``datasets.Dataset``, or a ``DatasetDict`` by split when no split is named.
@@ -105,8 +104,7 @@ def _load_builder(original: Callable[..., Any], name: str | None = None, *args: 
     data_dir = kwargs.pop("data_dir", None)
     config = get_config(name or find_only_config(data_dir))
     revision = kwargs.pop("revision", None)
-    skip_bad = kwargs.pop("skip_bad", False)
-    folder = get_built_folder(config, data_dir, revision=revision, token=kwargs.get("token"), skip_bad=skip_bad)
+    folder = get_built_folder(config, data_dir, revision=revision, token=kwargs.get("token"))
     # `datasets` keeps what it makes of a folder by names and sizes: the content's hash, which is in this name, keeps it
     # from giving old rows for new ones of the same sizes.
     builder = original(str(folder), config.name, description=folder.parent.name, **kwargs)

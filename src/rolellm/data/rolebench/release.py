@@ -56,14 +56,12 @@ class Release:
 
     Attributes:
         root: Its folder.
-        skip_bad: Collect bad rows in :attr:`skipped` rather than stop at the first.
-        skipped: What was set aside, as errors that know their file and line.
+        skipped: Collects the problems of bad rows, which know their file and line; ``None`` stops at the first.
         left_out: Rows by role that a ``-anonymous`` config left out, for the role has no reviewed names.
     """
 
     root: Path
-    skip_bad: bool = False
-    skipped: list[DataError] = field(default_factory=list)
+    skipped: list[DataError] | None = None
     left_out: Counter[str] = field(default_factory=Counter)
 
     def find(self, pattern: str) -> list[Path]:
@@ -77,22 +75,21 @@ class Release:
             path: Relative to the root, as the layout has it; or a file that `find` found.
 
         Raises:
-            DataError: When the file is empty or a line is broken (unless bad rows are skipped).
+            DataError: When the file is empty or a line is broken (unless these are collected).
         """
         file = path if isinstance(path, Path) else self.root / path
-        count = 0
-        skipped_before = len(self.skipped)
+        is_empty = True
         try:
-            for number, value in read_jsonl(file, bad=self.skipped if self.skip_bad else None):
-                count += 1
+            for number, value in read_jsonl(file, bad=self.skipped):
+                is_empty = False
                 half = find_surrogate(json.dumps(value, ensure_ascii=False))
                 if half is None:
                     yield number, value
                 else:
                     self._refuse(half, file, number)
         except DataError as error:
-            raise DataError(f"{error.problem}. {_SKIP_HINT}", path=error.path, line=error.line) from error
-        if count == 0 and len(self.skipped) == skipped_before:
+            raise DataError(f"{error.problem}. {_ADVICE}", path=error.path, line=error.line) from error
+        if is_empty:
             self._refuse("the file is empty; expected one JSON object a line", file, None)
 
     def read_rows(self, path: str) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -102,7 +99,7 @@ class Release:
             The line number, and ``{"role", "question", "generated": list[str], "type": list[str]}``.
 
         Raises:
-            DataError: At the first row that is not as published (unless bad rows are skipped).
+            DataError: At the first row that is not as published (unless these are collected).
         """
         for number, value in self.read_objects(path):
             row = self.read_row(path, number, value)
@@ -110,10 +107,10 @@ class Release:
                 yield number, row
 
     def read_row(self, path: str, line: int, value: dict[str, Any]) -> dict[str, Any] | None:
-        """One of the objects of a data or baseline file as `rows` yields it; nothing, where it is a bad one to skip.
+        """One of the objects of a data or baseline file as `rows` yields it; nothing of a bad one.
 
         Raises:
-            DataError: When it is not as published (unless bad rows are skipped).
+            DataError: When it is not as published (unless these are collected).
         """
         try:
             kinds = read_as(_Published, value, "the row").type or []
@@ -125,10 +122,9 @@ class Release:
         return {**value, "type": kinds}
 
     def _refuse(self, problem: str, path: Path, line: int | None) -> None:
-        if self.skip_bad:
-            self.skipped.append(DataError(problem, path=path, line=line))
-        else:
-            raise DataError(f"{problem}. {_SKIP_HINT}", path=path, line=line)
+        if self.skipped is None:
+            raise DataError(f"{problem}. {_ADVICE}", path=path, line=line)
+        self.skipped.append(DataError(problem, path=path, line=line))
 
     def read_json_object(self, path: str) -> dict[str, str]:
         """A JSON file that maps names to texts (descriptions, script names); empty when it is not there.
@@ -191,7 +187,7 @@ class Release:
         return find_reply
 
 
-_SKIP_HINT = "Fix it, or set such rows aside with skip_bad=True (--set skip_bad=true)"
+_ADVICE = "Fix it; `rolellm data audit` lists all such rows"
 
 
 def split_catchphrases(description: str) -> tuple[str, list[str]]:
@@ -260,8 +256,7 @@ def _read_strict(release: Release, config: Config, split: str) -> Iterator[dict[
     held_out: set[str] = set()
     for file in config.files:
         if file.split == "test" and (release.root / file.path).is_file():
-            rows = Release(release.root, release.skip_bad).read_rows(file.path)
-            held_out.update(read_key(row) for _, row in rows)
+            held_out.update(read_key(row) for _, row in release.read_rows(file.path))
     for row in _read_joined(release, config, split):
         if read_key(row) not in held_out:
             yield row

@@ -75,22 +75,21 @@ class TableOne(Result):
         return [f"missing: {path}" for path in self.missing]
 
 
-def count_table_one(data_dir: str | Path | None = None, *, skip_bad: bool = False) -> TableOne:
+def count_table_one(data_dir: str | Path | None = None) -> TableOne:
     """Count the release as Table 1 of the paper does (arXiv 2310.00746).
 
     General samples are the rows of train and test, role-specific samples the rows of train only: that is the reading
     under which the release's row counts add up to the published figures.
 
     Args:
-        data_dir: A local copy of the release; else ``$ROLEBENCH_DIR``, else the Hub.
-        skip_bad: Leave rows out that are not as published, rather than stop at the first.
+        data_dir: A local copy of the release, of which rows that are not as published are left out; else
+            ``$ROLEBENCH_DIR``, else the Hub.
 
     Raises:
         ReleaseNotFoundError: When there is no release.
-        DataError: When a file of it is not as published, unless ``skip_bad``.
     """
     source = _locate_any(data_dir)
-    release = Release(source.root, skip_bad)
+    release = Release(source.root, skipped=[])
     rows: dict[SourceFile, list[dict[str, Any]]] = {}
     for config in _CONFIGS.values():
         for file in config.files:

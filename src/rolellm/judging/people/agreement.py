@@ -1,19 +1,20 @@
 """How far judges agree with people, and people with one another, beyond chance.
 
-Each figure comes with its n and its intervals. Of all pairs, each is counted in both directions (a against b, b against
-a), so that kappa does not depend on how systems are named or sorted; n counts it once. The paper has people audit its
-data, and compares no judge with them.
+Each figure comes with its n and its intervals. A verdict is on a system against the baseline, which has a direction, or
+on two other systems; of these, each is counted in both directions (a against b, b against a), so that kappa does not
+depend on how systems are named or sorted; n counts it once. The paper has people audit its data, and compares no judge
+with them.
 """
 
 from __future__ import annotations
 
 import shlex
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import chain, combinations, product, starmap
-from statistics import fmean, multimode
-from typing import Final, Literal
+from statistics import fmean
+from typing import Final
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
@@ -28,7 +29,7 @@ from rolellm.judging.people.labels import (
     list_labelled_systems,
     read_labels,
 )
-from rolellm.judging.records import Judgement, JudgeRun, compute_mid_ranks
+from rolellm.judging.records import Comparison, Judgement, JudgeRun, compute_mid_ranks
 from rolellm.judging.verdicts import RowClusters, RowValues, Verdicts, compute_sign, sort_verdicts
 from rolellm.scoring.statistics.agreement import (
     CorrectedAgreement,
@@ -42,43 +43,33 @@ from rolellm.scoring.statistics.intervals import Interval, Measured
 PAPER: Final[Mapping[str, float]] = {"instruction": 1.0, "style": 0.84, "correct": 0.77}
 #: Rows that two should have labelled both: with 30, the interval of a kappa of 0.4 is 0.5 wide.
 ENOUGH_ROWS: Final = 30
-JURY = "majority of judges"
-PEOPLE = "majority of people"
-Which = Literal["baseline", "all_pairs"]
-# Verdicts against the baseline have a direction; those of any two systems count in both.
-_DIRECTIONS: Final[Mapping[Which, tuple[int, ...]]] = {"baseline": (1,), "all_pairs": (1, -1)}
 #: Characters of a name in a table.
 _NAME: Final = 40
 
 Ranks = Mapping[str, float]
-#: The verdicts on each item.
-Votes = dict[tuple[str, ...], list[int]]
-#: By row and system, or row and two systems.
-Signs = dict[tuple[str, ...], int]
+#: By row and two systems, names sorted but for the baseline, which is second: 1 where the first is better, 0 for a tie,
+#: -1 where it is worse.
+Signs = dict[tuple[str, str, str], int]
 
 
 @dataclass(frozen=True, slots=True)
 class Rater:
-    """One judge, one person, or a majority of either, with the verdicts given.
+    """One judge or one person, with the verdicts given.
 
     Attributes:
         name: The judge's or the annotator's.
-        verdicts: 1 better, 0 tie, -1 worse. Under ``baseline``, of a system against the baseline by (row, system);
-            under ``all_pairs``, of the first of two systems against the second by (row, first, second), names sorted.
-        ranks: Row id to system to rank, from 1 (best); means where a rater ranked several times; none of a majority.
+        verdicts: On every two systems of a row.
+        ranks: Row id to system to rank, from 1 (best); means where a rater ranked several times.
     """
 
     name: str
-    verdicts: Mapping[Which, Signs]
-    ranks: Mapping[str, Ranks] = field(default_factory=dict)
+    verdicts: Signs
+    ranks: Mapping[str, Ranks]
 
     @property
     def rows(self) -> set[str]:
         """Ids of the rows with a verdict."""
-        rows: set[str] = set()
-        for signs in self.verdicts.values():
-            rows.update(key[0] for key in signs)
-        return rows
+        return {row for row, _, _ in self.verdicts}
 
 
 def build_person_rater(name: str, labels: Sequence[RankingLabel], baseline: str | None) -> Rater:
@@ -87,70 +78,41 @@ def build_person_rater(name: str, labels: Sequence[RankingLabel], baseline: str 
     for label in labels:
         if label.ranks is not None:
             ranks[label.row] = dict(zip(label.order, label.ranks, strict=True))
-    pairs = _compare_ranks({row: [row_ranks] for row, row_ranks in ranks.items()})
-    against: Signs = {}
-    for (row, first, second), sign in pairs.items():
-        if second == baseline:
-            against[row, first] = sign
-        elif first == baseline:
-            against[row, second] = -sign
-    return Rater(name, {"baseline": against, "all_pairs": pairs}, ranks)
+    verdicts = _compare_ranks({row: [row_ranks] for row, row_ranks in ranks.items()}, baseline)
+    return Rater(name, verdicts, ranks)
 
 
 def build_judge_rater(name: str, verdicts: Verdicts, names: Sequence[str]) -> Rater:
-    """Build the rater of a judge's verdicts on the systems named."""
-    against: Signs = {}
-    for pair in verdicts.pairs:
-        if pair.judge == name and pair.system in names:
-            against[pair.row, pair.system] = compute_sign(pair.mean - 0.5)
+    """Build the rater of a judge's verdicts on the systems named; a pair's verdict counts before that of lists."""
     lists: dict[str, list[Ranks]] = defaultdict(list)
     for judgement in verdicts.lists:
         ranks = _select_ranks(judgement, names)
         if judgement.judge == name and ranks:
             lists[judgement.row].append(ranks)
+    signs = _compare_ranks(lists, verdicts.baseline)
+    for pair in verdicts.pairs:
+        if pair.judge == name and pair.system in names:
+            signs[pair.row, pair.system, verdicts.baseline or ""] = compute_sign(pair.mean - 0.5)
     means = {row: _compute_mean_ranks(row_ranks) for row, row_ranks in lists.items()}
-    return Rater(name, {"baseline": against, "all_pairs": _compare_ranks(lists)}, means)
+    return Rater(name, signs, means)
 
 
-def combine_judges(raters: Sequence[Rater]) -> Rater:
-    """Combine judges to the majority of their verdicts, as win rates do; as many for as against are a tie."""
-    verdicts: dict[Which, Signs] = {}
-    for which in _DIRECTIONS:
-        sums = {key: sum(item_votes) for key, item_votes in _collect_votes(raters, which, 1).items()}
-        verdicts[which] = {key: compute_sign(total) for key, total in sums.items()}
-    return Rater(JURY, verdicts)
-
-
-def combine_people(raters: Sequence[Rater]) -> Rater:
-    """Combine people to their most frequent verdicts on what at least two of them ranked; else a tie."""
-    verdicts: dict[Which, Signs] = {}
-    for which in _DIRECTIONS:
-        votes = _collect_votes(raters, which, 2)
-        verdicts[which] = {key: _pick_most_frequent(item_votes) for key, item_votes in votes.items()}
-    return Rater(PEOPLE, verdicts)
-
-
-def _pick_most_frequent(votes: Sequence[int]) -> int:
-    modes = multimode(votes)
-    if len(modes) > 1:
-        return 0
-    return modes[0]
-
-
-def _collect_votes(raters: Sequence[Rater], which: Which, least: int) -> Votes:
-    votes: Votes = defaultdict(list)
+def _collect_votes(raters: Sequence[Rater]) -> dict[tuple[str, str, str], list[int]]:
+    """Collect the verdicts on what at least two of the raters have a verdict on."""
+    votes: dict[tuple[str, str, str], list[int]] = defaultdict(list)
     for rater in raters:
-        for key, sign in rater.verdicts[which].items():
+        for key, sign in rater.verdicts.items():
             votes[key].append(sign)
-    return {key: votes[key] for key in sorted(votes) if len(votes[key]) >= least}
+    return {key: votes[key] for key in sorted(votes) if len(votes[key]) > 1}
 
 
-def _compare_ranks(lists: Mapping[str, Sequence[Ranks]]) -> Signs:
+def _compare_ranks(lists: Mapping[str, Sequence[Ranks]], baseline: str | None) -> Signs:
     """Compare which system was ranked above which in most of a row's lists."""
     lead: Signs = defaultdict(int)
     for row, row_lists in lists.items():
         for ranks in row_lists:
-            for first, second in combinations(sorted(ranks), 2):
+            names = sorted(ranks, key=lambda name: (name == baseline, name))
+            for first, second in combinations(names, 2):
                 difference = ranks[second] - ranks[first]
                 lead[row, first, second] += compute_sign(difference)
     return {key: compute_sign(votes) for key, votes in lead.items()}
@@ -174,19 +136,6 @@ def _compute_mean_ranks(lists: Sequence[Ranks]) -> Ranks:
 
 
 @dataclass(frozen=True, slots=True)
-class VerdictAgreement:
-    """The agreement of two raters on verdicts.
-
-    Attributes:
-        kappa: Cohen's, of better, tie and worse.
-        same: The share of verdicts that are the same.
-    """
-
-    kappa: Measured
-    same: Measured
-
-
-@dataclass(frozen=True, slots=True)
 class RaterAgreement:
     """The agreement of a judge or a person with a person.
 
@@ -194,17 +143,14 @@ class RaterAgreement:
         a: The first rater.
         b: The second.
         rows: Number of rows on which both have a verdict.
-        baseline: On verdicts against the baseline; ``None`` where they share none.
-        all_pairs: On verdicts on any two systems.
-        spearman: The mean over rows of the correlation of ranks; ``None`` with fewer than three systems, and for a
-            majority.
+        kappa: Cohen's, of better, tie and worse.
+        spearman: The mean over rows of the correlation of ranks; ``None`` with fewer than three systems.
     """
 
     a: str
     b: str
     rows: int
-    baseline: VerdictAgreement | None
-    all_pairs: VerdictAgreement | None
+    kappa: Measured
     spearman: Measured
 
 
@@ -258,21 +204,19 @@ class AgreementResult(Result):
     Attributes:
         run: The run's folder.
         rows: Number of rows that anybody ranked.
-        baseline: The run's.
         annotators: Who ranked.
         judge_human: Judges against people.
         human_human: People against people.
-        fleiss_kappa: Of three or more people, against the baseline and over all pairs.
+        fleiss_kappa: Of three or more people.
         audit: ``None`` where nobody audited.
     """
 
     run: str
     rows: int
-    baseline: str | None
     annotators: tuple[LabelCount, ...]
     judge_human: tuple[RaterAgreement, ...]
     human_human: tuple[RaterAgreement, ...]
-    fleiss_kappa: dict[Which, Measured] | None
+    fleiss_kappa: Measured
     audit: AuditSummary | None
 
     def notes(self) -> list[str]:
@@ -293,9 +237,8 @@ class AgreementResult(Result):
         if self.human_human:
             tables.append(_build_agreement_table("People against people, beyond chance", self.human_human))
         if self.fleiss_kappa is not None:
-            rows = [("Fleiss' kappa", *self.fleiss_kappa.values())]
-            table = Table.from_rows("All people", ("", "against the baseline", "all pairs"), rows)
-            tables.append(replace(table, digits=2))
+            row = TableRow(("All people",), (self.fleiss_kappa,))
+            tables.append(Table("Three people or more", ("",), ("Fleiss' kappa",), (row,), digits=2))
         if self.audit is not None:
             tables.append(_build_audit_table(self.audit))
         if self.annotators:
@@ -311,12 +254,8 @@ def _build_agreement_table(title: str, agreements: Iterable[RaterAgreement]) -> 
     rows = []
     for pair in agreements:
         first, second = shorten(pair.a, _NAME), shorten(pair.b, _NAME)
-        kappas = []
-        for agreement in (pair.baseline, pair.all_pairs):
-            kappas.append(None if agreement is None else agreement.kappa)
-        cells = (pair.rows, *kappas, pair.spearman)
-        rows.append(TableRow((f"{first} / {second}",), cells))
-    columns = ("rows", "kappa, against the baseline", "kappa, all pairs", "Spearman")
+        rows.append(TableRow((f"{first} / {second}",), (pair.rows, pair.kappa, pair.spearman)))
+    columns = ("rows", "kappa", "Spearman")
     return Table(title, ("",), columns, tuple(rows), digits=2)
 
 
@@ -342,31 +281,25 @@ def measure_agreement(run: JudgeRun) -> AgreementResult:
         SettingsError: When nobody labelled anything.
         DataError: For damaged labels, or labels of other answers than this run's.
     """
-    baseline = run.comparison.baseline
     labels = _read_all(run, RankingLabel)
     audits = _read_all(run, AuditLabel)
+    baseline = run.comparison.baseline
     people = [build_person_rater(name, items, baseline) for name, items in labels.items()]
     if not labels and not audits:
         begin = f"rolellm label {shlex.quote(str(run.folder))} --annotator NAME"
         raise SettingsError(f"nobody has labelled anything yet; begin with: {begin}")
-    measures = AgreementMeasures(run.comparison.rows)
+    measures = AgreementMeasures(run.comparison)
     judges = _build_judges(run) if people else []
-    if len(judges) > 1:
-        judges.append(combine_judges(judges))
-    everybody = [*people]
-    if len(people) > 1:
-        everybody.append(combine_people(people))
-    judge_human = starmap(measures.compare, product(judges, everybody))
+    judge_human = starmap(measures.compare, product(judges, people))
     human_human = starmap(measures.compare, combinations(people, 2))
     ranked_rows = set().union(*(person.ranks for person in people))
     return AgreementResult(
         str(run.folder),
         len(ranked_rows),
-        baseline,
         _count_labels(labels),
         tuple(judge_human),
         tuple(human_human),
-        measures.measure_people(people) if len(people) > 2 else None,
+        measures.measure_kappa(people, compute_fleiss_kappa) if len(people) > 2 else None,
         measures.summarize_audit(audits) if audits else None,
     )
 
@@ -398,7 +331,11 @@ def _build_judges(run: JudgeRun) -> list[Rater]:
 
 
 class AgreementMeasures(RowClusters):
-    """Measures of agreement, each with its interval."""
+    """Measures of agreement on a comparison, each with its interval."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        super().__init__(comparison.rows)
+        self._baseline = comparison.baseline
 
     def compare(self, first: Rater, second: Rater) -> RaterAgreement:
         """Compare a judge or a person with a person."""
@@ -413,41 +350,28 @@ class AgreementMeasures(RowClusters):
             if correlation is not None:
                 correlations.append((row, correlation))
         rows = len(first.rows & second.rows)
-        baseline = self._compare_verdicts(first, second, "baseline")
-        all_pairs = self._compare_verdicts(first, second, "all_pairs")
+        kappa = self.measure_kappa([first, second], _compute_kappa_of_two)
         spearman = self.estimate(correlations, (-1.0, 1.0))
-        return RaterAgreement(first.name, second.name, rows, baseline, all_pairs, spearman)
+        return RaterAgreement(first.name, second.name, rows, kappa, spearman)
 
-    def _compare_verdicts(self, first: Rater, second: Rater, which: Which) -> VerdictAgreement | None:
-        votes = _collect_votes([first, second], which, 2)
+    def measure_kappa(
+        self, raters: Sequence[Rater], compute: Callable[[Sequence[Sequence[int]]], CorrectedAgreement]
+    ) -> Interval | None:
+        """Measure a kappa of raters, over what at least two of them have a verdict on."""
+        votes = _collect_votes(raters)
         if not votes:
             return None
-        first_signs, second_signs = zip(*_direct(votes.values(), which), strict=True)
-        kappa = compute_cohen_kappa(first_signs, second_signs)
-        same: RowValues = []
-        for (row, *_), signs in votes.items():
-            same.append((row, float(signs[0] == signs[1])))
-        return VerdictAgreement(self._estimate_agreement(kappa, votes, which), self.estimate(same))
-
-    def measure_people(self, people: Sequence[Rater]) -> dict[Which, Measured]:
-        """Measure the agreement of several people, against the baseline and over all pairs."""
-        measures: dict[Which, Measured] = {}
-        for which in _DIRECTIONS:
-            votes = _collect_votes(people, which, 2)
-            measures[which] = None
-            if votes:
-                kappa = compute_fleiss_kappa(_direct(votes.values(), which))
-                measures[which] = self._estimate_agreement(kappa, votes, which)
-        return measures
-
-    def _estimate_agreement(
-        self, agreement: CorrectedAgreement, votes: Iterable[tuple[str, ...]], which: Which
-    ) -> Interval | None:
+        directed: list[list[int]] = []
         # Both directions of a pair are one item; only what chance would reach is that of both.
-        directions = len(_DIRECTIONS[which])
-        items = [item // directions for item in agreement.items]
-        clusters = self.look_up([key[0] for key in votes])
-        return replace(agreement, items=items).estimate(*clusters)
+        items: list[int] = []
+        for item, ((_, _, second), signs) in enumerate(votes.items()):
+            directed.append(signs)
+            items.append(item)
+            if second != self._baseline:
+                directed.append([-sign for sign in signs])
+                items.append(item)
+        clusters = self.look_up([row for row, _, _ in votes])
+        return replace(compute(directed), items=items).estimate(*clusters)
 
     def summarize_audit(self, audits: Mapping[str, Sequence[AuditLabel]]) -> AuditSummary:
         """Summarize the audit of a run."""
@@ -469,9 +393,5 @@ class AgreementMeasures(RowClusters):
         return AuditShare(self.estimate(answers), len(labels) - len(answers))
 
 
-def _direct(votes: Iterable[Sequence[int]], which: Which) -> list[list[int]]:
-    directed: list[list[int]] = []
-    for item_votes in votes:
-        for direction in _DIRECTIONS[which]:
-            directed.append([direction * vote for vote in item_votes])
-    return directed
+def _compute_kappa_of_two(ratings: Sequence[Sequence[int]]) -> CorrectedAgreement:
+    return compute_cohen_kappa(*zip(*ratings, strict=True))

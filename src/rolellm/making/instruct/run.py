@@ -156,7 +156,7 @@ class Instruct(Step[InstructResult]):
                 lane.note(task, [item.question for item in made if item.problem is None])
             if all(isinstance(outcome, Failure) for outcome in outcomes):
                 break
-        verdicts = filter_candidates(candidates, self.character, settings.filters)
+        verdicts = filter_candidates(candidates, self.character, settings)
         distinct = {lane.type: len(lane.distinct) for lane in lanes}
         shortfall = self._explain_shortfall(lanes, rounds, failures)
         return InstructResult(self.character.role, tuple(verdicts), rounds, distinct, shortfall)

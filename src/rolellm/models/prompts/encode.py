@@ -193,7 +193,7 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[st
     Args:
         tokenizer: The model's tokenizer.
         messages: Objects with ``role`` and ``content``, as from `rolellm.models.prompts.render.make_messages`.
-        options: What else the chat template gets, such as ``tools``.
+        options: What else ``apply_chat_template`` gets, such as ``tools``.
 
     Returns:
         Token ids, without padding.
@@ -201,7 +201,7 @@ def encode_prompt(tokenizer: PreTrainedTokenizerBase, messages: Sequence[dict[st
     Raises:
         ModelError: When the tokenizer has no end token, or its chat template refuses the messages.
     """
-    options |= {"add_generation_prompt": True, "sanitize_control_tokens": True}
+    options = {"add_generation_prompt": True, "sanitize_control_tokens": True, **options}
     ids: list[int] = _apply(tokenizer, messages, **options)["input_ids"]
     return ids
 
