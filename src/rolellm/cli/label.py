@@ -138,7 +138,7 @@ def serve_until_stopped(page: Blocks, *, port: int, share: bool = False) -> None
 
 
 @contextmanager
-def open_page(page: Blocks, *, port: int, share: bool) -> Iterator[None]:
+def open_page(page: Blocks, *, port: int, share: bool = False) -> Iterator[None]:
     """Serve a page within the block, and say where it is."""
     from rolellm.reporting.labelling.serve import serve_page
 

@@ -33,12 +33,10 @@ class PageOptions:
     Attributes:
         web: Use a local page instead of the terminal.
         port: With --web: port to listen on; 0 for any that is free.
-        share: With --web: also give the page a public address through a Gradio server; anyone who has it can enter.
     """
 
     web: bool = False
     port: Advanced[int] = Field(default=0, ge=0, le=65_535)
-    share: Advanced[bool] = False
 
 
 @settings
@@ -48,10 +46,12 @@ class _VotePage(PageOptions):
     Attributes:
         against: With --web: a second model that replies as well, for blind votes; a folder, a Hub id, or YAML settings.
         votes: With --web: the folder of the votes, which `rolellm label --agreement` reads.
+        share: With --web: also give the page a public address through a Gradio server; anyone who has it can enter.
     """
 
     against: Advanced[str | None] = None
     votes: Advanced[Path] = Path("rolellm-votes")
+    share: Advanced[bool] = False
 
 
 @with_options

@@ -109,7 +109,7 @@ def _play_on_page(play: Callable[..., Run[Any]], scene: Scene, me: str | None, o
     from rolellm.reporting.labelling.stage import ScenePage
 
     page = ScenePage(scene, me)
-    with open_page(page.build(), port=options.port, share=options.share):
+    with open_page(page.build(), port=options.port):
         try:
             run = play(show=page.add, read_line=page.read_line)
         except (EndpointError, ModelError, StoppedShortError) as error:
