@@ -116,7 +116,7 @@ def _make_role(role: str, folder: Path, llm: LLM) -> dict[str, Any]:
     """Make a role of its script, each stage as its command does it."""
     script = sample_folder() / "scripts" / f"{role}.txt"
     parsed = parse_script(script, role)
-    start = start_sheet(parsed.turns, role, language=parsed.language, script=script.stem)
+    start = start_sheet(parsed.turns, role, language=parsed.hints.language, script=script.stem)
     built = build_folder(BuildProfile(start, BuildSettings(), folder), llm)
     character = built.result
     instructed = run_step(Instruct(character, _INSTRUCT), llm, folder / "instruct")
