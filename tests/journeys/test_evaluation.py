@@ -2,7 +2,9 @@
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,6 +111,30 @@ def test_later_commands_read_what_was_answered_from_the_record(
     judged = command("judge", "answers.jsonl", "--llm", "llm.yaml", "--out", "judged", "--json")
     assert judged.json["config"] == "instruction-generalization-zh"
     assert command("report", "answers.jsonl", "--out", "page.html").code == 0
+
+
+def test_two_systems_are_compared_in_scenes(tmp_path: Path, llm_server: Callable[..., Any]) -> None:
+    lines = {"mild": "(nods) Good evening.", "bold": "It is under the third stone.\nBrom: Thank you!"}
+    servers = {name: llm_server(lambda body, line=line: line) for name, line in lines.items()}
+    for name, server in servers.items():
+        (tmp_path / f"{name}.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: {name}}}]")
+    characters = [{"name": name, "description": name} for name in ("Ada", "Brom")]
+    stage = {"setting": "A tower.", "turns": 2, "characters": characters, "secrets": [{"words": "third stone"}]}
+    scenes = [tmp_path / f"scene{number}.yaml" for number in range(8)]
+    for number, path in enumerate(scenes):
+        path.write_text(json.dumps(stage | {"topic": f"The lamp, {number}"}))
+    models = [tmp_path / f"{name}.yaml" for name in servers]
+    result = rolellm.eval(models, scenes=scenes, out=tmp_path / "eval")
+    # Of two turns each, Ada speaks for Brom, who has then heard the secret from her.
+    assert [(test.difference.mean, test.difference.n) for test in result.scenes.tests] == [(-0.5, 8), (-0.5, 8)]
+    assert [test.p for test in result.scenes.tests] == pytest.approx([4 / 2**8] * 2)
+    assert result.findings[0] == "mild spoke for another less often than bold, by 50.0 points on 8 scenes."
+    assert [table.title for table in result.tables()] == ["Scenes", "Scenes, paired"]
+    assert "It is under the third stone." in result.page.read_text(encoding="utf-8")
+    rolellm.eval(models, scenes=scenes, out=tmp_path / "eval")
+    assert [server.counts.calls for server in servers.values()] == [16, 16]
+    with pytest.raises(SettingsError, match="a judge compares answers to rows"):
+        rolellm.eval(models, scenes=scenes, judge=WORDS, out=tmp_path / "judged")
 
 
 def test_a_judge_needs_somebody_to_compare_with(base: Path, tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from rolellm.runs import Run, run_step
 from rolellm.scenes.coser import (
     compare_scores,
     compute_rouge_l,
+    find_only_named,
     read_coser_rows,
     repeat_last_line,
     rescore,
@@ -36,6 +37,8 @@ from rolellm.scenes.play import PlayScenes, ScenesResult
 from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter, Secret, read_scene
 from rolellm.scenes.thoughts import strip_inner_thoughts
 from rolellm.scenes.visibility import SceneTurn, build_talk, find_lapses
+
+from ..commands import Command
 
 NAMES = ("Ada", "Brom", "Cleo", "Dora")
 
@@ -258,11 +261,11 @@ def test_a_row_of_coser_is_played_judged_and_scored_again_from_its_file(tmp_path
     def act(request: Request) -> str:
         if request.tag.endswith("/speaker"):
             return "Brom" if "Brom" in request.messages[0].content.partition("out of: ")[2] else "Ada"
-        return speak(request)
+        return f"{speak(request)}\nBrom: I agree."
 
     def judge(request: Request) -> Any:
         dimension = request.tag.rpartition("/")[2]
-        flaws = [{"instance": "…", "type": "…", "severity": 5}, {"instance": "…", "type": "…", "severity": None}]
+        flaws = [{"instance": "Ada mumbles.", "severity": 5}, {"instance": "Ada and Brom agree.", "severity": None}]
         return {dimension: {"flaws": flaws * 4}}
 
     step = PlayScenes([rows[0].to_scene()], PlaySettings(), is_strict=True)
@@ -275,6 +278,38 @@ def test_a_row_of_coser_is_played_judged_and_scored_again_from_its_file(tmp_path
     assert dict(scores.cases["Lamps-3-1"]) == pytest.approx(dict.fromkeys(scores.cases["Lamps-3-1"], expected))
     assert judged.result.means["Mean"].mean == pytest.approx(expected)
     assert "Prompts of our own" in judged.result.remarks()[0]
+    # Each has ten turns; what Ada says for Brom stays, as in CoSER, and is counted.
+    ratings = {name: [rating.mean for rating in pair] for name, pair in judged.result.characters.items()}
+    assert ratings == {"all": [0.5, 4.0], "Lamps: Ada": [1.0, 4 * 4 * 5 / 10], "Lamps: Brom": [0.0, 0.0]}
+    assert "80 of 96 points of severity, count for it" in judged.result.remarks()[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "name"),
+    [
+        pytest.param("The threats of Lear sound hollow.", "King Lear", id="a part of a name"),
+        pytest.param("Lear scolds the Fool.", "", id="two"),
+        pytest.param("Goneril, of Lear's house, and Regan", "", id="one in the other's name"),
+        pytest.param("A Foolish storm.", "", id="within a word"),
+        pytest.param("Regan Lear is mild.", "Regan Lear", id="of two with a word in common, the whole name"),
+    ],
+)
+def test_a_flaw_counts_for_the_one_character_whom_it_names(text: str, name: str) -> None:
+    names = ["King Lear", "The Fool"] if "Regan" not in text else ["Regan Lear", "Goneril Lear", "The Fool"]
+    assert find_only_named(text, names) == name
+
+
+def test_the_judge_of_a_scene_is_shown_with_its_certificate(
+    tmp_path: Path, llm_server: Callable[..., Any], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("rows.json").write_text(json.dumps([coser_row()]), encoding="utf-8")
+    Path("llm.yaml").write_text(f"endpoints: [{{base_url: '{llm_server().url}', model: m}}]", encoding="utf-8")
+    words = ("scene", "rows.json", "--format", "coser", "--llm", "llm.yaml", "--judge", "llm.yaml", "--json")
+    line = command(*words).json["certificate"]
+    assert line.startswith("judge m: not examined; examine it with `rolellm judge --certify`, in this folder.")
+    assert command("judge", "--certify", "--llm", "llm.yaml", "--limit", "4").code == 0
+    assert "judge m: unfit (planted losers win up to" in command(*words).json["certificate"]
 
 
 @pytest.mark.parametrize(

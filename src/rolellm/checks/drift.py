@@ -22,7 +22,14 @@ from rolellm.llm.model import Message
 from rolellm.models.prompts.leaks import list_word_runs
 from rolellm.playing.converse import SESSIONS
 from rolellm.runs import MANIFEST, Plan, Records, Run, Step
-from rolellm.scoring.statistics.intervals import SHARE, ClusteredSample, Interval, Measured, estimate_share
+from rolellm.scoring.statistics.intervals import (
+    SHARE,
+    ClusteredSample,
+    Interval,
+    Measured,
+    estimate_share,
+    name_clusters,
+)
 
 #: The turns at which drift is reported: each for the turns since the one before it.
 MARKS: Final = (5, 10, 20, 40)
@@ -313,7 +320,7 @@ def estimate_measure(replies: Iterable[MeasuredReply], name: str) -> Interval:
     sessions = [reply.session for reply in measured]
     roles = [reply.role for reply in measured]
     share = estimate_share(ClusteredSample(values, sessions, roles), SHARE)
-    return share._replace(method=share.method.replace("question", "session"))
+    return name_clusters(share, "session")
 
 
 def read_systems(sources: Sequence[str]) -> dict[str, list[RecordedTalk]]:

@@ -19,6 +19,7 @@ def run_eval(
     data: Annotated[str | None, typer.Option(metavar="FILE|FOLDER|HUB_ID")] = None,
     columns: Annotated[list[str] | None, typer.Option(metavar="NAME=COLUMN,...")] = None,
     skip_bad: bool = False,
+    scenes: Annotated[list[Path] | None, typer.Option("--scene", metavar="SCENE.yaml")] = None,
     judge: Path | None = None,
     out: Path = Path("eval"),
 ) -> EvalResult:
@@ -32,6 +33,7 @@ def run_eval(
             trained on. Dialogues that a model was trained on are left out.
         columns: With --data: columns that have other names, such as prompt=question,completion=answer.
         skip_bad: With --data: skip bad rows and count them.
+        scenes: A scene that each model plays alone (docs/scenes.md); repeatable. Without rows, nothing else is done.
         judge: Settings file of the models that compare the answers; without it, nothing is judged.
         out: Folder of answers, scores, verdicts and the page.
     """
@@ -42,4 +44,13 @@ def run_eval(
     from rolellm.journeys.evaluation import evaluate
 
     named_columns = parse_columns(columns) if columns else None
-    return evaluate(models, data=data, columns=named_columns, skip_bad=skip_bad, judge=judge, out=out, **dump(options))
+    return evaluate(
+        models,
+        data=data,
+        columns=named_columns,
+        skip_bad=skip_bad,
+        scenes=scenes or (),
+        judge=judge,
+        out=out,
+        **dump(options),
+    )

@@ -20,7 +20,7 @@ from rolellm.llm.llm import LLM, CallOptions, PlayedOptions
 from rolellm.playing.settings import PlaySettings, PromptLimits, TalkSettings
 
 if TYPE_CHECKING:
-    from rolellm.playing.cast import CastMember
+    from rolellm.characters.roles import Part
     from rolellm.playing.local_server import Backend
     from rolellm.playing.player import RolePlayer
 
@@ -157,16 +157,14 @@ def run_serve(
     from rolellm.core.interrupts import handle_signals
     from rolellm.llm.settings import is_near
     from rolellm.playing import server
-    from rolellm.playing.cast import read_cast
 
     key = _read_client_key(key_env)
     with ExitStack() as stack:
         listening = stack.enter_context(server.listen(host, port))
         stack.enter_context(handle_signals(_raise_interrupt))
-        cast = read_cast(roles)
+        cast = list(map(_read_member, roles))
         backend = stack.enter_context(_reach_model(model_options, base, engine, cast))
-        limits = replace(limits, context=min(filter(None, (limits.context, backend.context)), default=None))
-        players = server.play_all(backend.llm, [member.part for member in cast], **dump(limits))
+        players = server.play_all(backend.llm, [part for part, _ in cast], **dump(limits))
         if next(iter(players.values())).context is None:
             say(
                 "the server does not say how long its context is; --set context=N has old turns left out",
@@ -180,7 +178,7 @@ def run_serve(
         plain = base or model_options.model or ""
         if Path(plain).is_dir():
             plain = Path(plain).name
-        served = {member.name: backend.served[member.adapter] for member in cast if member.adapter}
+        served = {part.sheet.role: backend.served[adapter] for part, adapter in cast if adapter}
         if backend.default:
             served[plain] = backend.default
         app = server.build_application(
@@ -189,7 +187,6 @@ def run_serve(
             key=key,
             hosts=near,
             origins=allow_origin or (),
-            ignored=backend.ignored,
             served=served,
         )
         where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/v1"
@@ -200,6 +197,24 @@ def run_serve(
             say("stopped", err=True)
 
 
+def _read_member(word: str) -> tuple[Part, str]:
+    """Read ``ROLE`` or ``ROLE=ADAPTER`` as a role and its adapter, empty for none."""
+    from rolellm.characters.roles import find_part
+
+    role, equals, adapter = word.rpartition("=")
+    if not equals or Path(word).exists():
+        return find_part(word), ""
+    if Path(adapter).is_dir():
+        adapter = str(Path(adapter).absolute())
+    try:
+        return find_part(role), adapter
+    except SettingsError as error:
+        raise SettingsError(
+            f"{error}. An adapter has no system prompt of its own: give the character's folder or card, "
+            f"such as ada.json={adapter}"
+        ) from error
+
+
 def _read_client_key(key_env: str | None) -> str:
     key = os.environ.get(key_env, "") if key_env else ""
     if key_env and not key:
@@ -208,7 +223,7 @@ def _read_client_key(key_env: str | None) -> str:
 
 
 def _reach_model(
-    chosen: PlayedOptions, base: str | None, engine: str, cast: Sequence[CastMember]
+    chosen: PlayedOptions, base: str | None, engine: str, cast: Sequence[tuple[Part, str]]
 ) -> AbstractContextManager[Backend]:
     """Find the model at its server, or run it here."""
     from rolellm.llm.vllm import find_vllm
@@ -216,7 +231,7 @@ def _reach_model(
 
     if base and (chosen.model or chosen.llm):
         raise SettingsError("--base names the model already; leave --model and --llm out")
-    adapters = {member.adapter: member.name for member in cast if member.adapter}
+    adapters = {adapter: part.sheet.role for part, adapter in cast if adapter}
     if chosen.llm or not (base or chosen.model or adapters):
         # Adapters are models of that server.
         served = {adapter: adapter for adapter in adapters}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -38,8 +39,7 @@ def run_scene(
     limit: Advanced[Annotated[int | None, typer.Option(min=1)]] = None,
     out: Path = Path("scene"),
     me: str | None = None,
-    rescore: Path | None = None,
-    against: Path | None = None,
+    rescore: list[Path] | None = None,
     canary: Advanced[Literal["parrots", "swapped"] | None] = None,
 ) -> Result:
     """Play a scene whose characters know only what they witnessed.
@@ -56,16 +56,19 @@ def run_scene(
         limit: With --format coser: play only the first N rows.
         out: Folder of the run; the same command continues one that stopped.
         me: The character whose lines you type.
-        rescore: Compute CoSER's scores from a file that its evaluation, or this command, wrote, instead of playing.
-        against: With --rescore: a second evaluation of the same scenes, by another cast or another judge.
+        rescore: Compute CoSER's scores from a file that its evaluation or this command wrote, instead of playing; with
+            two, compare these evaluations of the same scenes, by two casts or two judges.
         canary: With --format coser: a cast that must score badly: parrots, who repeat the last line, or characters with
             swapped profiles.
     """
-    if rescore is not None:
+    if rescore:
         from rolellm.scenes.coser import compare_scores
         from rolellm.scenes.coser import rescore as compute_scores
 
-        return compute_scores(rescore) if against is None else compare_scores(rescore, against)
+        first, *others = rescore
+        if len(others) > 1:
+            raise SettingsError(f"{len(rescore)} evaluations; give --rescore once, or twice to compare two")
+        return compare_scores(first, *others) if others else compute_scores(first)
     if not file:
         raise SettingsError("no scene; name its file, or a test set with --format coser")
 
@@ -115,10 +118,25 @@ def _run_coser(
     run = run_step(step, llm, out / "scenes")
     if judge is None:
         return run
-    critique = CritiqueScenes(rows, run.result.scenes, models["prompts"])
-    judged = run_step(critique, _read_llm(judge), out / "critique")
+    judge_llm = LLM.of(judge, get_scripted_models())
+    certificate = _describe_certificate(judge_llm, out)
+    critique = CritiqueScenes(rows, run.result.scenes, models["prompts"], certificate)
+    judged = run_step(critique, judge_llm, out / "critique")
     evaluation = str(judged.folder / "evaluation.json")
     return judged.continue_with(shlex.join(["rolellm", "scene", "--rescore", evaluation, "--json"]))
+
+
+def _describe_certificate(judge: LLM, out: Path) -> str:
+    """Say what the judge's certificate says, which is of another task than to list flaws."""
+    from rolellm.judging.certificate import find_certificate
+    from rolellm.judging.result import JudgedBy
+    from rolellm.judging.run import name_judges
+
+    (name,) = name_judges(judge.models, each=False)
+    judged_by = JudgedBy(name, model=[dict(model.identity) for model in judge.models])
+    certificate = find_certificate(judged_by, (out.absolute().parent, Path()), None)
+    line = replace(judged_by, certificate=certificate).describe_certificate()
+    return f"{line}. A certificate examines choices between two replies, not lists of flaws."
 
 
 def _read_cast(members: Iterable[str]) -> dict[str, LLM]:

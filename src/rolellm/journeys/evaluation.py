@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from rolellm.judging.result import JudgingResult
     from rolellm.models.local_model import LocalModel
     from rolellm.reporting.page import PageContent
+    from rolellm.scenes.comparison import SceneComparison
+    from rolellm.scenes.scene import Scene
     from rolellm.scoring.own_turns import OwnTurns
     from rolellm.scoring.score_report import ScoreReport
     from rolellm.scoring.style import StyleResult
@@ -37,6 +39,11 @@ _SETTINGS_FILES = (".yaml", ".yml", ".json")
 SAID = "what was said"
 #: The released baseline, which every judged model is compared with where the rows have its replies.
 BASELINE = "RoleGPT (released)"
+_SCENES = (
+    "Shares of a scene's turns, by rule, averaged over scenes. Spoke for another: the turn went on with another "
+    "character's lines, which were cut. Knew what it had not witnessed: it had the words of a secret of the scene that "
+    "its character neither knew nor heard; without secrets, a dash."
+)
 
 
 @settings
@@ -105,7 +112,8 @@ class EvalResult(Result):
     """The findings of an evaluation.
 
     Attributes:
-        out: Its folder: ``answers/NAME.jsonl``, ``NAME.score.json``, ``judged/``, ``report.html``, ``eval.json``.
+        out: Its folder: ``answers/NAME.jsonl``, ``NAME.score.json``, ``judged/``, ``scenes/NAME/``, ``report.html``,
+            ``eval.json``.
         page: The report.
         findings: What was found, in sentences.
         reports: Each system's scores.
@@ -113,6 +121,7 @@ class EvalResult(Result):
         judged: What the judge found, where there is one.
         own: Figures of rows of one's own by system; see `OwnFigures`.
         data: Where rows of one's own come from.
+        scenes: The rule checks of the scenes that the systems played, where there are any.
         content: What the report shows.
     """
 
@@ -122,6 +131,7 @@ class EvalResult(Result):
     judged: JudgingResult | None = None
     own: Mapping[str, OwnFigures] = field(default_factory=dict)
     data: str | None = None
+    scenes: SceneComparison | None = None
     page: Path = Path()
     findings: tuple[str, ...] = ()
     content: PageContent = field(kw_only=True, compare=False)
@@ -141,6 +151,7 @@ class EvalResult(Result):
             "judged": judged,
             "data": self.data,
             "own": own,
+            "scenes": self.scenes and self.scenes.to_dict(),
         }
 
     def to_pandas(self) -> Any:
@@ -150,10 +161,16 @@ class EvalResult(Result):
         frames = [report.to_pandas().assign(system=name) for name, report in self.reports.items()]
         return pandas.concat(frames, ignore_index=True)
 
-    def tables(self) -> tuple[Table]:
-        """Build the table of the systems."""
+    def tables(self) -> tuple[Table, ...]:
+        """Build the table of the systems, and those of scenes."""
+        tables = [self._build_table()] if self.reports else []
+        if self.scenes:
+            tables += self.scenes.tables()
+        return tuple(tables)
+
+    def _build_table(self) -> Table:
         from rolellm.scoring.score_report import METRICS
-        from rolellm.scoring.statistics.intervals import name_dialogues
+        from rolellm.scoring.statistics.intervals import name_clusters
 
         measures: dict[str, str] = {name: name for name in (*METRICS, "avg")}
         if self.own:
@@ -174,9 +191,9 @@ class EvalResult(Result):
                 cells.append(wins.get(name))
         recipe = next(iter(self.reports.values())).recipe
         if self.own:
-            rows = name_dialogues(rows)
+            rows = name_clusters(rows, "dialogue")
         lines = [TableRow((name,), tuple(cells)) for name, cells in rows.items()]
-        return (Table("Systems", ("System",), tuple(columns), tuple(lines), recipe, columns),)
+        return Table("Systems", ("System",), tuple(columns), tuple(lines), recipe, columns)
 
     def remarks(self) -> Sequence[str]:
         """Return the findings."""
@@ -187,7 +204,12 @@ class EvalResult(Result):
 
         Args:
             path: The file to write.
+
+        Raises:
+            DataError: Where only scenes were played.
         """
+        if not self.content.parts:
+            raise DataError("nothing to draw: only scenes were played", path=self.out)
         picture = self.content.parts[0].draw_overview()[0]
         target = Path(path)
         with open_atomic(target) as stream:
@@ -195,7 +217,7 @@ class EvalResult(Result):
         return target
 
     def _repr_html_(self) -> str:
-        pictures = self.content.parts[0].draw_overview()
+        pictures = [picture for part in self.content.parts[:1] for picture in part.draw_overview()]
         return "\n".join([Result._repr_html_(self), *pictures])
 
 
@@ -206,6 +228,7 @@ def evaluate(
     data: Any = None,
     columns: Mapping[str, str] | None = None,
     skip_bad: bool = False,
+    scenes: Sequence[str | Path] = (),
     judge: Any = None,
     out: str | Path | None = None,
     **options: Any,
@@ -222,6 +245,7 @@ def evaluate(
             the first training run among the models was trained on, where that was such rows.
         columns: With `data`: columns that have other names, as in ``{"prompt": "question"}``.
         skip_bad: With `data`: skip bad rows and count them.
+        scenes: Files of scenes that each model plays alone (docs/scenes.md); without rows, nothing else is done.
         judge: Models that compare the answers: a settings file, a dict, or `rolellm.LLM`.
         out: The folder; by default a new temporary one. With the folder of an earlier call, what is there is kept.
         options: Any field of `EvalSettings`.
@@ -232,13 +256,16 @@ def evaluate(
         StoppedShortError: On Ctrl-C, at the budget or with a full disk; nothing that is done is lost.
         EndpointError: When no endpoint answers.
     """
+    from rolellm.scenes.scene import read_scene
+
     chosen = read(EvalSettings, options)
     systems = name_systems(models)
+    stages = [read_scene(path) for path in scenes]
     with use_working_folder("eval", out) as folder, lock_folder(folder), name_call(folder):
         own = None
         if data is not None:
             own = OwnData(data, columns or {}, skip_bad)
-        return _evaluate(folder, systems, judge, chosen, own)
+        return _evaluate(folder, systems, judge, chosen, own, stages)
 
 
 def name_systems(models: str | Path | Sequence[str | Path] | Mapping[str, Any]) -> dict[str, Any]:
@@ -269,11 +296,18 @@ def name_systems(models: str | Path | Sequence[str | Path] | Mapping[str, Any]) 
 
 
 def _evaluate(
-    folder: Path, systems: Mapping[str, Any], judge: Any, chosen: EvalSettings, own: OwnData | None
+    folder: Path,
+    systems: Mapping[str, Any],
+    judge: Any,
+    chosen: EvalSettings,
+    own: OwnData | None,
+    scenes: Sequence[Scene],
 ) -> EvalResult:
+    from rolellm.data.rolebench.schema import DEFAULT_CONFIG
     from rolellm.judging.overlap_judge import make_words_judge
     from rolellm.reporting.build import ReportSources, build_report
     from rolellm.reporting.findings import describe_styles
+    from rolellm.reporting.page import PageContent
     from rolellm.reporting.settings import ReportOptions
 
     judge_llm = None
@@ -288,7 +322,13 @@ def _evaluate(
     predictions = {name: [path] for name, path in files.items()}
     if own is not None:
         turns = _load_own_turns(own, systems, models, chosen.limit)
-        return _evaluate_own(folder, systems, files, judge_llm, chosen, turns)
+        result = _evaluate_own(folder, systems, files, judge_llm, chosen, turns)
+        return _finish(systems, chosen, scenes, result)
+    if scenes and chosen.config is None and chosen.data_dir is None:
+        if judge is not None:
+            raise SettingsError("a judge compares answers to rows; name some (--config or --data), or leave it out")
+        return _finish(systems, chosen, scenes, EvalResult(folder, {}, content=PageContent("Scenes")))
+    chosen = replace(chosen, config=chosen.config or DEFAULT_CONFIG)
     source: dict[str, Any] = {"config": chosen.config, "split": chosen.split, "data_dir": chosen.data_dir}
     rows = _load_rows(limit=chosen.limit, **source)
     if judge is not None and len(systems) == 1 and not _has_baseline(rows):
@@ -313,7 +353,7 @@ def _evaluate(
             answers[baseline] = rows.rename_column("rolegpt", "prediction")
         judged, content = _judge(folder, answers, rows, judge_llm, baseline)
     content = replace(content, findings=[*content.findings, *describe_styles(style)])
-    return _finish(folder, systems, chosen, EvalResult(folder, reports, style, judged, content=content))
+    return _finish(systems, chosen, scenes, EvalResult(folder, reports, style, judged, content=content))
 
 
 def _evaluate_own(
@@ -350,13 +390,18 @@ def _evaluate_own(
         answers[SAID] = [row.references[0] for row in own.rows]
         judged, content = _judge(folder, answers, table, judge, SAID, own)
     content = replace(content, findings=[*content.findings, *sentences])
-    return _finish(folder, systems, chosen, EvalResult(folder, reports, {}, judged, figures, own.name, content=content))
+    return EvalResult(folder, reports, {}, judged, figures, own.name, content=content)
 
 
-def _finish(folder: Path, systems: Mapping[str, Any], chosen: EvalSettings, result: EvalResult) -> EvalResult:
-    """Write the page and the files of figures."""
+def _finish(
+    systems: Mapping[str, Any], chosen: EvalSettings, scenes: Sequence[Scene], result: EvalResult
+) -> EvalResult:
+    """Play the scenes, and write the page and the files of figures."""
     from rolellm.reporting.page import write_page
 
+    folder = result.out
+    if scenes:
+        result = _add_scenes(systems, chosen, scenes, result)
     page = write_page(folder / "report.html", result.content)
     result = replace(result, page=page, findings=tuple(result.content.sentences))
     for name, report in result.reports.items():
@@ -364,6 +409,37 @@ def _finish(folder: Path, systems: Mapping[str, Any], chosen: EvalSettings, resu
     sources = {name: str(model) for name, model in systems.items()}
     write_json(folder / "eval.json", {"settings": dump(chosen), "systems": sources, **result.to_dict()})
     return result
+
+
+def _add_scenes(
+    systems: Mapping[str, Any], chosen: EvalSettings, scenes: Sequence[Scene], result: EvalResult
+) -> EvalResult:
+    """Have each system play the scenes, and compare them."""
+    from rolellm.playing.settings import PlaySettings
+    from rolellm.reporting.blocks import Block
+    from rolellm.runs import run_step
+    from rolellm.scenes.comparison import compare_scenes
+    from rolellm.scenes.play import PlayScenes
+
+    step = PlayScenes(scenes, PlaySettings(temperature=chosen.temperature, max_tokens=chosen.max_new_tokens))
+    played = {}
+    transcripts = []
+    for name, model in systems.items():
+        sys.stderr.write(f"{name}: playing {format_count(len(scenes), 'scene')}\n")
+        if _is_settings_file(model):
+            llm = LLM.of(str(model))
+        else:
+            llm = LLM(backend="local", model=_name_model(model), engine=chosen.engine, dtype=chosen.dtype)
+        run = run_step(step, llm, result.out / "scenes" / make_safe_name(name))
+        for note in run.notes():
+            sys.stderr.write(f"{note}\n")
+        played[name] = run.result.scenes
+        transcripts += [Block(f"{name}: {scene.title}", code=scene.to_text()) for scene in played[name]]
+    comparison = compare_scenes(scenes, played)
+    block = Block("Scenes", "scenes", tables=comparison.tables(), notes=[_SCENES], blocks=transcripts, is_folded=False)
+    findings = [*result.content.findings, *comparison.remarks()]
+    content = replace(result.content, findings=findings, blocks=[*result.content.blocks, block])
+    return replace(result, scenes=comparison, content=content)
 
 
 def _name_model(model: Any) -> str:
@@ -428,13 +504,12 @@ def _load_own_turns(
 
 
 def _choose_data(chosen: EvalSettings, systems: Mapping[str, Any]) -> tuple[OwnData | None, EvalSettings]:
-    """Choose what is answered where no rows are named: the config, else what a run was trained on, else the default."""
-    from rolellm.data.rolebench.schema import DEFAULT_CONFIG
+    """Choose what is answered where no rows are named: the config, else what a run was trained on."""
     from rolellm.data.rolebench.source import find_only_config
 
     config = chosen.config or find_only_config(chosen.data_dir)
     if config is not None or chosen.data_dir is not None:
-        return None, replace(chosen, config=config or DEFAULT_CONFIG)
+        return None, replace(chosen, config=config)
     for manifest in _read_manifests(systems):
         data = manifest.get("recipe", {}).get("data", {})
         if data.get("path"):
@@ -443,7 +518,7 @@ def _choose_data(chosen: EvalSettings, systems: Mapping[str, Any]) -> tuple[OwnD
         if data.get("source") != "dataset":
             folder = data.get("data_dir")
             return None, replace(chosen, config=data.get("config"), data_dir=folder and Path(folder))
-    return None, replace(chosen, config=DEFAULT_CONFIG)
+    return None, chosen
 
 
 def _read_manifests(systems: Mapping[str, Any]) -> Iterator[dict[str, Any]]:

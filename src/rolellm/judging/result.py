@@ -165,6 +165,15 @@ class JudgedBy:
         """Return what its verdicts depend on: all but the certificate."""
         return {key: value for key, value in asdict(self).items() if key != "certificate"}
 
+    def describe_certificate(self, limit: str = "") -> str:
+        """Return a line with what its certificate says, or how to examine it.
+
+        Args:
+            limit: What it was examined by without one, after ``not examined``.
+        """
+        unknown = f"not examined{limit}; examine it with `rolellm judge --certify`, in this folder"
+        return f"judge {self.name}: {self.certificate or unknown}"
+
 
 @dataclass(frozen=True, slots=True)
 class SystemTest:
@@ -365,9 +374,7 @@ class JudgingResult(Result):
         limit = ""
         if any(model.kind == "canary" for model in self.models):
             limit = " beyond this run's canaries"
-        unknown = f"not examined{limit}; examine it with `rolellm judge --certify`, in this folder"
-        lines = [f"judge {judge.name}: {judge.certificate or unknown}" for judge in self.judges]
-        return tuple(lines)
+        return tuple(judge.describe_certificate(limit) for judge in self.judges)
 
     def judged(self, design: Design) -> list[SystemFigures]:
         """Select the systems that were judged in this design."""

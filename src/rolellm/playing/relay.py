@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -168,23 +168,14 @@ class Relay:
         upstream: The other server.
         body: What to ask there.
         name: What the client calls the model.
-        stops: Strings that end a reply and are cut from it here, where it does not come as a stream.
         path: Where to ask.
     """
 
-    def __init__(
-        self,
-        upstream: Upstream,
-        body: dict[str, Any],
-        name: str,
-        stops: Sequence[str] = (),
-        path: str = "chat/completions",
-    ) -> None:
+    def __init__(self, upstream: Upstream, body: dict[str, Any], name: str, path: str = "chat/completions") -> None:
         self._upstream = upstream
         self._path = path
         self._body = body
         self._name = name
-        self._stops = stops
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
@@ -231,9 +222,6 @@ class Relay:
         return self._build_reply(value)
 
     def _build_reply(self, value: dict[str, Any]) -> Response:
-        for stop in self._stops:
-            message = value["choices"][0]["message"]
-            message["content"] = message["content"].partition(stop)[0]
         return make_json_response(encode_body(self._upstream.clean(value, self._name)))
 
     async def _make_error(self, response: aiohttp.ClientResponse) -> Response:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import math
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -23,20 +26,23 @@ from rolellm.scenes.coser import (
     Flaw,
     compute_bleu,
     compute_rouge_l,
+    find_only_named,
     join_reference,
     join_simulation,
     read_flaws,
     score_flaws,
 )
-from rolellm.scenes.play import PlayedScene
+from rolellm.scenes.play import SPOKE_FOR, PlayedScene
 from rolellm.scenes.prompts import load_scene_prompts
 from rolellm.scenes.scene import ENVIRONMENT
 from rolellm.scenes.visibility import add_speaker
-from rolellm.scoring.statistics.intervals import ClusteredSample, Interval, estimate_mean
+from rolellm.scoring.statistics.intervals import ClusteredSample, Interval, estimate_mean, estimate_share, name_clusters
 
 #: The name of CoSER's own file, which its tools and `rescore` read.
 EVALUATION: Final = "evaluation.json"
 _BOUNDS: Final = (0.0, 100.0)
+#: The name under which all characters together are rated.
+_ALL: Final = "all"
 _MAX_TOKENS: Final = 2000
 _FLAW: Final = {
     "type": "object",
@@ -76,6 +82,15 @@ class JudgedScene:
         return {dimension: score_flaws(flaws, own_turns) for dimension, flaws in self.flaws.items()}
 
     @property
+    def severities(self) -> Counter[str]:
+        """Sum of severities by the one character whom a flaw names; under an empty name, of all other flaws."""
+        names = {speaker for speaker, _ in self.turns if speaker != ENVIRONMENT}
+        severities = Counter[str]()
+        for flaw in chain.from_iterable(self.flaws.values()):
+            severities[find_only_named(flaw.instance, names)] += flaw.severity
+        return severities
+
+    @property
     def is_whole(self) -> bool:
         """True if every dimension was judged."""
         return len(self.flaws) == len(DIMENSIONS)
@@ -104,11 +119,16 @@ class CritiqueResult(Result):
     Attributes:
         scenes: The scenes with what the judge found.
         means: Name of a score to its mean over the scenes that have it, with its interval over books.
+        characters: Character to the share of its turns that went on with another's lines, and the severity a turn of
+            the flaws that name nobody else, with intervals over scenes; of all characters, over books.
+        certificate: What the judge's certificate says; empty where nobody looked for one.
         own_prompts: Which prompts were the user's own; figures made with ours do not compare with published ones.
     """
 
     scenes: tuple[JudgedScene, ...]
     means: Mapping[str, Interval]
+    characters: Mapping[str, tuple[Interval, Interval]]
+    certificate: str = ""
     own_prompts: tuple[str, ...] = ()
 
     @property
@@ -117,21 +137,30 @@ class CritiqueResult(Result):
         return all(scene.is_whole for scene in self.scenes)
 
     def tables(self) -> tuple[Table, ...]:
-        """Build the table of means."""
+        """Build the table of means, and that of characters."""
         cells: tuple[Cell, ...] = tuple(self.means.values())
         share = Format(4)
         row = TableRow((f"{len(self.scenes)} scenes",), cells)
         formats = {"BLEU": share, "ROUGE-L": share}
-        return (Table("CoSER", ("",), tuple(self.means), (row,), digits=1, formats=formats),)
+        means = Table("CoSER", ("",), tuple(self.means), (row,), digits=1, formats=formats)
+        rows = [(name, *ratings) for name, ratings in self.characters.items()]
+        heads = ("Character", "Spoke for another %", "Severity of its flaws a turn")
+        return (means, Table.from_rows("Characters", heads, rows))
 
     def remarks(self) -> list[str]:
-        """Say whether the figures compare with published ones."""
+        """Say whether the figures compare with published ones, what flaws count for a character, and who judged."""
+        origin = "Prompts of our own: these figures compare with each other, not with those that CoSER published."
         needed = {"character", "environment", "speaker", "critique"}
         if needed <= {*self.own_prompts}:
-            return [
+            origin = (
                 "All prompts are your own. If they are CoSER's, and the judge is too, the figures compare with its."
-            ]
-        return ["Prompts of our own: these figures compare with each other, not with those that CoSER published."]
+            )
+        severities: Counter[str] = sum((scene.severities for scene in self.scenes), Counter())
+        total = severities.total()
+        named = total - severities[""]
+        points = f"{named} of {total} points of severity"
+        flaws = f"Flaws that name exactly one character, {points}, count for it; others for nobody."
+        return list(filter(None, (origin, flaws, self.certificate)))
 
     def notes(self) -> list[str]:
         """Return which scenes are not wholly judged."""
@@ -151,12 +180,14 @@ class CritiqueScenes(Step[CritiqueResult]):
         rows: The rows of the test set.
         scenes: The scenes played, one a row.
         prompts: A YAML file with prompts of the user's own.
+        certificate: What the judge's certificate says, in a sentence.
         settings: Nothing to set.
     """
 
     rows: Sequence[CoserRow]
     scenes: Sequence[PlayedScene]
     prompts: str | Path | None = None
+    certificate: str = ""
     settings: Any = None
     kind: ClassVar[str] = "critique"
 
@@ -192,7 +223,8 @@ class CritiqueScenes(Step[CritiqueResult]):
                 if isinstance(outcome, Answer):
                     flaws[dimension] = outcome.value
             judged.append(_measure(row, scene, flaws))
-        return CritiqueResult(tuple(judged), _average(judged), prompts.own)
+        characters = _rate_characters(self.scenes, judged)
+        return CritiqueResult(tuple(judged), _average(judged), characters, self.certificate, prompts.own)
 
     def records(self, result: CritiqueResult) -> Records:
         """Return the scenes in the form of CoSER's own results."""
@@ -201,9 +233,13 @@ class CritiqueScenes(Step[CritiqueResult]):
         return {EVALUATION: {"scores": scores, "cases": {scene.name: scene.to_case() for scene in result.scenes}}}
 
     def summarize(self, result: CritiqueResult) -> dict[str, Any]:
-        """Return the means."""
+        """Return the means, those of characters, and what is known of the judge."""
         means = {name: interval.to_columns() for name, interval in result.means.items()}
-        return {"scenes": len(result.scenes), "means": means, "own_prompts": list(result.own_prompts)}
+        characters = {}
+        for name, (share, severity) in result.characters.items():
+            characters[name] = {"spoke_for": share.to_columns(), "severity": severity.to_columns()}
+        summary: dict[str, Any] = {"scenes": len(result.scenes), "means": means, "characters": characters}
+        return summary | {"certificate": result.certificate, "own_prompts": list(result.own_prompts)}
 
 
 def _tag(row: CoserRow, dimension: str) -> str:
@@ -244,6 +280,30 @@ def _measure(row: CoserRow, scene: PlayedScene, flaws: Mapping[str, tuple[Flaw, 
     return JudgedScene(row.name, row.book, turns, flaws, bleu, rouge_l)
 
 
+def _rate_characters(
+    scenes: Sequence[PlayedScene], judged: Sequence[JudgedScene]
+) -> dict[str, tuple[Interval, Interval]]:
+    """Rate each character over its wholly judged scenes, and all of them over books."""
+    turns: dict[str, list[tuple[float, float, str]]] = {}
+    for played, scene in zip(scenes, judged, strict=True):
+        counts = Counter(turn.speaker for turn in played.turns)
+        severities = scene.severities
+        for turn in played.turns:
+            if turn.speaker == ENVIRONMENT or not scene.is_whole:
+                continue
+            spoke = float(SPOKE_FOR in turn.note)
+            severity = severities[turn.speaker] / counts[turn.speaker]
+            turns.setdefault(_ALL, []).append((spoke, severity, scene.book))
+            turns.setdefault(f"{scene.book}: {turn.speaker}", []).append((spoke, severity, scene.name))
+    ratings = {}
+    for name, values in turns.items():
+        spoken, flaws, clusters = zip(*values, strict=True)
+        share = estimate_share(ClusteredSample(spoken, clusters))
+        mean = estimate_mean([ClusteredSample(flaws, clusters)], bounds=(0.0, math.inf))
+        ratings[name] = name_clusters((share, mean), "book" if name == _ALL else "scene")
+    return ratings
+
+
 def _average(scenes: Sequence[JudgedScene]) -> dict[str, Interval]:
     """Average each score over the scenes that have it; scenes of one book are one cluster."""
     columns: dict[str, list[tuple[float, str]]] = {}
@@ -260,6 +320,5 @@ def _average(scenes: Sequence[JudgedScene]) -> dict[str, Interval]:
         if name in columns:
             values, books = zip(*columns[name], strict=True)
             bounds = (0.0, 1.0) if name in ("BLEU", "ROUGE-L") else _BOUNDS
-            mean = estimate_mean([ClusteredSample(values, books)], bounds=bounds)
-            means[name] = mean._replace(method=mean.method.replace("question", "book"))
-    return means
+            means[name] = estimate_mean([ClusteredSample(values, books)], bounds=bounds)
+    return name_clusters(means, "book")

@@ -333,9 +333,9 @@ class _Stage:
                 ended = outcome.reason
                 break
             usage += outcome.reply.usage
-            text, spoken_for = outcome.value, ""
-            if not self._step.is_strict:
-                text, spoken_for = cut_other_speakers(text, speaker, scene.names)
+            text, spoken_for = cut_other_speakers(outcome.value, speaker, scene.names)
+            if self._step.is_strict:
+                text = outcome.value
             self._add(turns, speaker, text, "; ".join(filter(None, (note, spoken_for))))
             if len(turns) < scene.turns:
                 speaker, note = yield from self._choose(turns)

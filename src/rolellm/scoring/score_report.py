@@ -24,7 +24,7 @@ from rolellm.scoring.statistics.intervals import (
     Interval,
     Measured,
     estimate_mean,
-    name_dialogues,
+    name_clusters,
     select_intervals,
 )
 
@@ -284,7 +284,7 @@ class ScoreReport(Result):
         """The report as tables show it: with the intervals that its config asks for as the only ones."""
         measured = {name: getattr(self, name) for name in _MEASURED_FIELDS}
         if self.has_dialogues:
-            return replace(self, **name_dialogues(measured))
+            return replace(self, **name_clusters(measured, "dialogue"))
         return replace(self, **select_intervals(measured, self.options.config))
 
     @property

@@ -354,18 +354,18 @@ def select_intervals(value: _Value, config: str | None) -> _Value:
     return _map_intervals(value, _prefer_new_roles) if has_held_out_roles(config) else value
 
 
-def name_dialogues(value: _Value) -> _Value:
-    """Name dialogues as the clusters of all intervals in a value, as `select_intervals` finds them."""
-    named: _Value = _map_intervals(value, _name_dialogues)
+def name_clusters(value: _Value, noun: str) -> _Value:
+    """Name the clusters of all intervals in a value, as `select_intervals` finds them, instead of questions."""
+
+    def name(interval: Interval) -> Interval:
+        return interval._replace(method=interval.method.replace("by question", f"by {noun}"))
+
+    named: _Value = _map_intervals(value, name)
     return named
 
 
 def _prefer_new_roles(interval: Interval) -> Interval:
     return take_new_roles(interval) or interval
-
-
-def _name_dialogues(interval: Interval) -> Interval:
-    return interval._replace(method=interval.method.replace("by question", "by dialogue"))
 
 
 def _map_intervals(value: Any, convert: Callable[[Interval], Interval]) -> Any:
