@@ -151,9 +151,7 @@ class AnswerError(Exception):
 _FAILURES: Final[Mapping[type[Exception], str]] = {
     aiohttp.ClientConnectorCertificateError: "its certificate is not valid",
     aiohttp.ClientSSLError: "no secure connection could be made",
-    aiohttp.ClientProxyConnectionError: "the proxy refused the connection",
     aiohttp.ClientHttpProxyError: "the proxy refused the connection",
-    aiohttp.ClientConnectorDNSError: "the host name is unknown",
     aiohttp.ClientConnectorError: "nothing answers at the address",
     TimeoutError: f"no connection within {_SECONDS:g} seconds",
     aiohttp.ClientResponseError: "the answer is not HTTP",
@@ -215,7 +213,7 @@ class Relay:
         return f"data: {json.dumps(failure)}\n\n".encode()
 
     async def _make_reply(self, response: aiohttp.ClientResponse) -> Response:
-        content = await _read(response, _MOST_BYTES)
+        content = await _read(response)
         value = parse_body(content)
         if UNREADABLE in value:
             raise AnswerError("its answer is not JSON")
@@ -228,7 +226,7 @@ class Relay:
         content = b""
         with suppress(TimeoutError, aiohttp.ClientError, AnswerError):
             async with asyncio.timeout(_SECONDS):
-                content = await _read(response, _MOST_BYTES)
+                content = await _read(response)
         headers: dict[str, str] = {}
         for name in _PASSED:
             value = response.headers.get(name, "")
@@ -249,15 +247,12 @@ class Relay:
         partial = b""
         async for chunk in response.content.iter_any():
             lines, end, partial = (partial + chunk).rpartition(b"\n")
-            self._check_line(partial)
+            if len(partial) > _MOST_BYTES:
+                raise AnswerError(f"a line of its answer is longer than {_MOST_BYTES:,} bytes")
             if end:
                 yield lines + end
         if partial:
             yield partial
-
-    def _check_line(self, line: bytes) -> None:
-        if len(line) > _MOST_BYTES:
-            raise AnswerError(f"a line of its answer is longer than {_MOST_BYTES:,} bytes")
 
 
 def make_json_response(content: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -265,10 +260,10 @@ def make_json_response(content: bytes, status: int = 200, headers: Mapping[str, 
     return Response(content, status, headers, media_type="application/json")
 
 
-async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+async def _read(response: aiohttp.ClientResponse) -> bytes:
     content = bytearray()
     async for chunk in response.content.iter_any():
         content += chunk
-        if len(content) > most:
-            raise AnswerError(f"its answer is longer than {most:,} bytes")
+        if len(content) > _MOST_BYTES:
+            raise AnswerError(f"its answer is longer than {_MOST_BYTES:,} bytes")
     return bytes(content)
