@@ -57,7 +57,7 @@ def main() -> None:
         drafts = []
         for name, form in model.forms.items():
             prompt = form.encode([{"role": "user", "content": f"Who are you, {name}?"}])
-            drafts.append(Draft(name, form, prompt, Decoding(max_new_tokens=8), False, lambda _: None))
+            drafts.append(Draft(name, form, prompt, Decoding(max_new_tokens=8), (), False, lambda _: None))
         model.complete(drafts)
         drafts.clear()
         cast = _measure_memory() - empty

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import ModelError
-from rolellm.models.adapters import AdapterModel, Draft
+from rolellm.models.adapters import PLAIN, AdapterModel, Draft
 from rolellm.models.local_model import Completion, Decoding, LocalModel
 
 # PEFT 0.19 warns of an output layer that is tied to the embeddings.
@@ -36,7 +36,7 @@ def test_a_mixed_batch_gives_each_the_reply_that_it_gets_alone(tiny_model: Path,
     adapters = {name: make_adapter(tiny_model, tmp_path / name, seed) for seed, name in enumerate(("ada", "Mr. Fox"))}
     for name, adapter in adapters.items():
         model.add(name, adapter)
-    calls = [("", 0.0), ("ada", 0.0), ("Mr. Fox", 0.9), ("ada", 0.9), ("Mr. Fox", 0.0)]
+    calls = [(PLAIN, 0.0), ("ada", 0.0), ("Mr. Fox", 0.9), ("ada", 0.9), ("Mr. Fox", 0.0)]
 
     def complete(indices: list[int]) -> list[tuple[str, Completion]]:
         replies = []
@@ -47,7 +47,7 @@ def test_a_mixed_batch_gives_each_the_reply_that_it_gets_alone(tiny_model: Path,
             form = model.forms[name]
             prompt = form.encode([{"role": "user", "content": "Who asks? " * (index + 1)}])
             decoding = Decoding(max_new_tokens=6 + index, temperature=temperature, seed=index)
-            drafts.append(Draft(name, form, prompt, decoding, index % 2 == 0, events.append))
+            drafts.append(Draft(name, form, prompt, decoding, (), index % 2 == 0, events.append))
             replies.append(events)
         model.complete(drafts)
         return [("".join(events[:-1]), events[-1]) for events in replies]
@@ -71,7 +71,7 @@ def test_what_is_no_adapter_for_the_base_leaves_it_as_it_was(tiny_model: Path, t
     model = AdapterModel(str(tiny_model))
     dora = make_adapter(tiny_model, tmp_path / "dora", 0, use_dora=True)
     model.add("dora", dora)
-    draft = Draft("dora", model.forms["dora"], [1], Decoding(), False, print)
+    draft = Draft("dora", model.forms["dora"], [1], Decoding(), (), False, print)
     assert model.find_group(draft) == "dora"
     with pytest.raises(ModelError, match="is not an adapter"):
         model.add("eve", str(tiny_model))
@@ -85,7 +85,7 @@ def test_what_is_no_adapter_for_the_base_leaves_it_as_it_was(tiny_model: Path, t
     with pytest.raises(ModelError, match="cannot be put on its base"):
         model.add("eve", dora)
     model.remove("dora")
-    assert [*model.forms] == [""]
+    assert [*model.forms] == [PLAIN]
 
 
 def test_an_adapter_with_whole_modules_is_alone_on_its_base(tiny_model: Path, tmp_path: Path) -> None:
@@ -104,7 +104,7 @@ def test_an_adapter_with_whole_modules_is_not_mixed_with_its_base(
 ) -> None:
     model = AdapterModel(str(tiny_model))
     model.add("whole", make_adapter(tiny_model, tmp_path / "whole", 1, **options))
-    drafts = [Draft(name, model.forms[name], [1], Decoding(), False, print) for name in ("", "whole")]
+    drafts = [Draft(name, model.forms[name], [1], Decoding(), (), False, print) for name in (PLAIN, "whole")]
     assert [model.find_group(draft) for draft in drafts] == ["", "whole"]
 
 
@@ -113,11 +113,11 @@ def test_an_adapter_that_fails_leaves_no_layers(tiny_model: Path, tmp_path: Path
     folder = Path(make_adapter(tiny_model, tmp_path / "ada", 0))
     config_file = folder / "adapter_config.json"
     config = json.loads(config_file.read_text())
-    names = [name for name, _ in model.forms[""].weights.named_modules()]
+    names = [name for name, _ in model.forms[PLAIN].weights.named_modules()]
     config_file.write_text(json.dumps({**config, "r": 9}))
     with pytest.raises(ModelError, match="cannot be put on its base"):
         model.add("ada", str(folder))
-    assert [name for name, _ in model.forms[""].weights.named_modules()] == names
+    assert [name for name, _ in model.forms[PLAIN].weights.named_modules()] == names
     config_file.write_text(json.dumps(config))
     model.add("ada", str(folder))
 

@@ -173,17 +173,13 @@ def parse(html: str) -> Page:
     return reader.page
 
 
-_LINES = ((14, "BROM: Who moors here?"), (15, "ADA: I do, and the tide does."))
-_PAIR = {"question": "Ada, who moors here?", "answer": "I do!", "type": "script_based", "source": "ferry.txt"}
-_PAIR |= {"confidence": "Completeness: high.", "lines": _LINES, "prompt": "ab" * 32, "model": "rules"}
-_PAIR |= {"start": 310, "end": 1204, "by": None, "reason": None}
-_PAIRS = [_PAIR, {**_PAIR, "by": "overlap", "reason": "2 of 9 content words"}]
+_PAIR = {"question": "Ada, who moors here?", "answer": "I do!", "type": "script_based"}
 _ADA = {"role": "Ada", "language": "en", "script": "ferry.txt", "candidates": 63, "kept": 51, "replies": 60}
 #: Roles that were made from scripts, as the demo makes them.
 MADE = {
     "by": "Rules answered.",
     "release": "made/release",
-    "roles": [{**_ADA, "pairs": _PAIRS}, {**_ADA, "role": "阿达", "language": "zh", "pairs": [_PAIR]}],
+    "roles": [{**_ADA, "pairs": [_PAIR]}, {**_ADA, "role": "阿达", "language": "zh", "pairs": [_PAIR]}],
 }
 
 

@@ -65,16 +65,13 @@ def test_the_first_screen_is_a_verdict_its_evidence_and_a_picture(content: PageC
     assert places == sorted(places) and html.index("<svg") < html.index("<details") < html.index("<table")
 
 
-def test_roles_made_from_scripts_have_counts_and_pairs_with_receipts(content: PageContent) -> None:
+def test_roles_made_from_scripts_have_counts_and_pairs(content: PageContent) -> None:
     assert 'id="made"' not in render_page(content)
     page = parse(render_page(replace(content, blocks=[lay_out_made(MADE)])))
     assert page.unbalanced == [] and page.ids.count("made") == 1
     text = squeeze(page.text)
     assert text.count("63 question pairs made, 51 kept, 60 styled replies") == 2
-    assert "Rules answered." in text and "15 ADA: I do, and the tide does." in text
-    assert "ferry.txt, characters 310–1,204" in text
-    assert text.count("Kept · script-based") == 2 and text.count("Dropped: overlap · script-based") == 1
-    assert "2 of 9 content words" in text and "abababababababab" in text
+    assert "Rules answered." in text and text.count("script-based Ada, who moors here? I do!") == 2
 
 
 def test_the_least_that_is_a_report() -> None:

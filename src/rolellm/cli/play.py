@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
@@ -20,27 +21,36 @@ from rolellm.llm.llm import LLM, CallOptions, PlayedOptions
 from rolellm.playing.settings import PlaySettings, PromptLimits, TalkSettings
 
 if TYPE_CHECKING:
-    from rolellm.playing.cast import CastMember
+    from rolellm.characters.roles import Part
     from rolellm.playing.local_server import Backend
     from rolellm.playing.player import RolePlayer
 
 
 @settings
-class _Page:
+class PageOptions:
     """Page.
 
     Attributes:
-        web: Talk on a local page instead.
-        against: With --web: a second model that replies as well, for blind votes; a folder, a Hub id, or YAML settings.
-        votes: With --web: the folder of the votes, which `rolellm label --agreement` reads.
+        web: Use a local page instead of the terminal.
         port: With --web: port to listen on; 0 for any that is free.
-        share: With --web: also give the page a public address through a Gradio server; anyone who has it can enter.
     """
 
     web: bool = False
+    port: Advanced[int] = Field(default=0, ge=0, le=65_535)
+
+
+@settings
+class _VotePage(PageOptions):
+    """Page.
+
+    Attributes:
+        against: With --web: a second model that replies as well, for blind votes; a folder, a Hub id, or YAML settings.
+        votes: With --web: the folder of the votes, which `rolellm label --agreement` reads.
+        share: With --web: also give the page a public address through a Gradio server; anyone who has it can enter.
+    """
+
     against: Advanced[str | None] = None
     votes: Advanced[Path] = Path("rolellm-votes")
-    port: Advanced[int] = Field(default=0, ge=0, le=65_535)
     share: Advanced[bool] = False
 
 
@@ -50,7 +60,7 @@ def run_chat(
     model_options: PlayedOptions,
     play_settings: PlaySettings,
     talk_settings: TalkSettings,
-    page: _Page,
+    page: _VotePage,
     resume: bool = False,
 ) -> None:
     """Talk to a role in the terminal or on a local page (--web).
@@ -115,7 +125,7 @@ def make_played_llm(chosen: PlayedOptions, calls: CallOptions | None = None, def
 
 
 def _serve_talk_page(
-    players: Mapping[str, RolePlayer], role: str, page: _Page, talk_settings: TalkSettings, resume: bool
+    players: Mapping[str, RolePlayer], role: str, page: _VotePage, talk_settings: TalkSettings, resume: bool
 ) -> None:
     """Serve the page until somebody asks to stop."""
     from rolellm.cli.label import get_login, serve_until_stopped
@@ -157,16 +167,14 @@ def run_serve(
     from rolellm.core.interrupts import handle_signals
     from rolellm.llm.settings import is_near
     from rolellm.playing import server
-    from rolellm.playing.cast import read_cast
 
     key = _read_client_key(key_env)
     with ExitStack() as stack:
         listening = stack.enter_context(server.listen(host, port))
-        stack.enter_context(handle_signals(_raise_interrupt))
-        cast = read_cast(roles)
+        stack.enter_context(handle_signals(signal.default_int_handler))
+        cast = list(map(_read_member, roles))
         backend = stack.enter_context(_reach_model(model_options, base, engine, cast))
-        limits = replace(limits, context=min(filter(None, (limits.context, backend.context)), default=None))
-        players = server.play_all(backend.llm, [member.part for member in cast], **dump(limits))
+        players = server.play_all(backend.llm, [part for part, _ in cast], **dump(limits))
         if next(iter(players.values())).context is None:
             say(
                 "the server does not say how long its context is; --set context=N has old turns left out",
@@ -180,7 +188,7 @@ def run_serve(
         plain = base or model_options.model or ""
         if Path(plain).is_dir():
             plain = Path(plain).name
-        served = {member.name: backend.served[member.adapter] for member in cast if member.adapter}
+        served = {part.sheet.role: backend.served[adapter] for part, adapter in cast if adapter}
         if backend.default:
             served[plain] = backend.default
         app = server.build_application(
@@ -189,7 +197,6 @@ def run_serve(
             key=key,
             hosts=near,
             origins=allow_origin or (),
-            ignored=backend.ignored,
             served=served,
         )
         where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/v1"
@@ -200,6 +207,24 @@ def run_serve(
             say("stopped", err=True)
 
 
+def _read_member(word: str) -> tuple[Part, str]:
+    """Read ``ROLE`` or ``ROLE=ADAPTER`` as a role and its adapter, empty for none."""
+    from rolellm.characters.roles import find_part
+
+    role, equals, adapter = word.rpartition("=")
+    if not equals or Path(word).exists():
+        return find_part(word), ""
+    if Path(adapter).is_dir():
+        adapter = str(Path(adapter).absolute())
+    try:
+        return find_part(role), adapter
+    except SettingsError as error:
+        raise SettingsError(
+            f"{error}. An adapter has no system prompt of its own: give the character's folder or card, "
+            f"such as ada.json={adapter}"
+        ) from error
+
+
 def _read_client_key(key_env: str | None) -> str:
     key = os.environ.get(key_env, "") if key_env else ""
     if key_env and not key:
@@ -208,7 +233,7 @@ def _read_client_key(key_env: str | None) -> str:
 
 
 def _reach_model(
-    chosen: PlayedOptions, base: str | None, engine: str, cast: Sequence[CastMember]
+    chosen: PlayedOptions, base: str | None, engine: str, cast: Sequence[tuple[Part, str]]
 ) -> AbstractContextManager[Backend]:
     """Find the model at its server, or run it here."""
     from rolellm.llm.vllm import find_vllm
@@ -216,7 +241,7 @@ def _reach_model(
 
     if base and (chosen.model or chosen.llm):
         raise SettingsError("--base names the model already; leave --model and --llm out")
-    adapters = {member.adapter: member.name for member in cast if member.adapter}
+    adapters = {adapter: part.sheet.role for part, adapter in cast if adapter}
     if chosen.llm or not (base or chosen.model or adapters):
         # Adapters are models of that server.
         served = {adapter: adapter for adapter in adapters}
@@ -240,7 +265,3 @@ def _reach_model(
         return run_vllm(command, source.base, adapters, default)
     say("loading the model …", err=True)
     return run_builtin(source.base, adapters, default)
-
-
-def _raise_interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

@@ -50,7 +50,7 @@ def run_role_parse(
         encoding: Text encoding, such as gb18030; detected by default.
         columns: A table's columns, such as speaker=name,text=line; usual names are detected.
     """
-    from rolellm.characters.scripts.parse import clean_names, read_script, select_role, summarize_script
+    from rolellm.characters.scripts.parse import ScriptSummary, clean_names, read_script, select_role
     from rolellm.characters.scripts.turns import write_turns
     from rolellm.data.own_rows import parse_columns
     from rolellm.making.attribution import Attribute, check_novel
@@ -70,7 +70,7 @@ def run_role_parse(
         attribution = dict(run.summary)
         attribution |= {"requests": run.asked, "failed": run.failed, "spent": run.manifest["spent"]}
     write_turns(out, parsed.turns, parsed.role, speakers=dict(enumerate(parsed.speakers)))
-    return summarize_script(parsed, out, attribution)
+    return ScriptSummary(parsed, out, attribution)
 
 
 def _check_script_out(out: Path, script: Path) -> None:

@@ -17,14 +17,11 @@ from typing import Any, Final
 from rolellm.characters.reply_rules import RULES
 from rolellm.characters.scripts.parse import parse_script
 from rolellm.core.errors import require
-from rolellm.core.records import Language, Profile
 from rolellm.core.text import make_safe_name
 from rolellm.data.rolebench.schema import SAMPLE
 from rolellm.data.rolebench.source import sample_folder
 from rolellm.llm.llm import LLM
-from rolellm.making.content_words import extract_content_words
-from rolellm.making.instruct.filters import FilterName, Verdict
-from rolellm.making.instruct.run import KEPT, Instruct, InstructResult
+from rolellm.making.instruct.run import KEPT, Instruct
 from rolellm.making.profile.build import BuildProfile, build_folder
 from rolellm.making.profile.start import start_sheet
 from rolellm.making.release import INSTRUCTION_CONFIGS, gather, write_release
@@ -38,10 +35,8 @@ BY: Final = (
     "No language model was asked: rules that quote their prompt take its place, and spoil one pair in twelve on "
     "purpose, so that filters have something to do. The stages, their client and their files are the real ones."
 )
-#: Which dropped pair is shown: one with a place in the script, of the filter that says most about a pair.
-_TELLING: Final[tuple[FilterName, ...]] = ("overlap", "confidence", "duplicate", "form")
-#: Lines of the script that are shown with a pair.
-_LINES: Final = 4
+#: Pairs of a role that are shown.
+_SHOWN: Final = 3
 _INSTRUCT: Final = InstructSettings(per_role=50, chunk_tokens=300)
 #: General instructions that a role replies to.
 _INSTRUCTIONS: Final = 10
@@ -84,7 +79,7 @@ def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequenc
 
     Returns:
         ``by`` (who answered, in a sentence), ``release`` (the folder that loads as a data set), and ``roles``: the
-        counts of each, and a few ``pairs`` with their receipts, which `rolellm.reporting.page` shows.
+        counts of each, and its first ``pairs``, which `rolellm.reporting.page` shows.
 
     Raises:
         MissingExtraError: Without ``bm25s`` or ``jsonschema``.
@@ -121,7 +116,7 @@ def _make_role(role: str, folder: Path, llm: LLM) -> dict[str, Any]:
     """Make a role of its script, each stage as its command does it."""
     script = sample_folder() / "scripts" / f"{role}.txt"
     parsed = parse_script(script, role)
-    start = start_sheet(parsed.turns, role, language=parsed.language, script=script.stem)
+    start = start_sheet(parsed.turns, role, language=parsed.hints.language, script=script.stem)
     built = build_folder(BuildProfile(start, BuildSettings(), folder), llm)
     character = built.result
     instructed = run_step(Instruct(character, _INSTRUCT), llm, folder / "instruct")
@@ -142,9 +137,10 @@ def _make_role(role: str, folder: Path, llm: LLM) -> dict[str, Any]:
     turned_down = responded.summary["turned_down"]
     replies["asked_again"] = {rule: turned_down[rule] for rule in RULES}
     spent = _sum_spent([built, instructed, responded, baseline])
-    text = script.read_bytes().decode(parsed.encoding)
-    verdicts = _pick_verdicts(instructed.result)
-    pairs = [_describe_pair(verdict, character, text, script.name) for verdict in verdicts]
+    pairs = []
+    for verdict in instructed.result.kept[:_SHOWN]:
+        pair = verdict.candidate
+        pairs.append({"question": pair.question, "answer": pair.answer, "type": pair.type})
     return {**source, **profile, **questions, **replies, **spent, "pairs": pairs}
 
 
@@ -175,53 +171,3 @@ def _write_and_count(out: Path, folders: Sequence[Path]) -> dict[str, dict[str, 
             for role, count in counts.items():
                 rows[role][split] = count
     return rows
-
-
-def _pick_verdicts(result: InstructResult) -> list[Verdict]:
-    """Pick the first kept pair of each type, and a dropped one."""
-    kept = {verdict.candidate.type: verdict for verdict in reversed(result.kept)}
-    first = [kept[kind] for kind in ("script_agnostic", "script_based") if kind in kept]
-
-    def rank(verdict: Verdict) -> tuple[bool, int]:
-        return verdict.candidate.segment.kind != "script", _TELLING.index(verdict.by or "form")
-
-    dropped = sorted(result.dropped, key=rank)
-    return first + dropped[:1]
-
-
-def _describe_pair(verdict: Verdict, character: Profile, script: str, file: str) -> dict[str, Any]:
-    """Describe a pair with its receipt; ``lines`` are those of its source that have most of its words, numbered."""
-    pair = verdict.candidate
-    segment = pair.segment
-    source = f"the {segment.kind}"
-    start = end = -1
-    lines = [(0, segment.text)]
-    if segment.kind == "script":
-        source = file
-        start = character.turns[segment.first].start
-        end = character.turns[segment.last].end
-        first = script.count("\n", 0, start) + 1
-        passage = script[start:end].split("\n")
-        numbered = [(number, line.strip()) for number, line in enumerate(passage, first) if line.strip()]
-        words = extract_content_words(f"{pair.question} {pair.answer}", character.language)
-        lines = _find_fullest(numbered, frozenset(words), character.language)
-    text = {"question": pair.question, "answer": pair.answer, "type": pair.type}
-    receipt = {"prompt": pair.receipt["prompt"], "model": pair.receipt["model"]}
-    origin = {"source": source, "start": start, "end": end, "lines": lines}
-    filtered = {"by": verdict.by, "reason": verdict.reason, "confidence": pair.confidence(character.language)}
-    return {**text, **receipt, **origin, **filtered}
-
-
-def _find_fullest(
-    numbered: Sequence[tuple[int, str]], words: frozenset[str], language: Language
-) -> list[tuple[int, str]]:
-    """Find the few lines in a row that have most of the words, the first of equals."""
-    shared = [words.intersection(extract_content_words(line, language)) for _, line in numbered]
-    starts = range(max(len(numbered) - _LINES, 0) + 1)
-
-    def count_words(start: int) -> int:
-        passage_words = shared[start : start + _LINES]
-        return len(frozenset().union(*passage_words))
-
-    start = max(starts, key=count_words)
-    return list(numbered[start : start + _LINES])

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import urllib.request
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from importlib import resources
 from typing import Any, Final
@@ -116,24 +117,18 @@ def ask_server(address: str, prompts: Sequence[Messages]) -> list[GreedyReply]:
         body = {"messages": messages, "max_tokens": REPLY_TOKENS, "temperature": 0, "logprobs": True}
         # Ours have no penalty; one server has one by default.
         body |= {"top_logprobs": _LIKELIEST, "repeat_penalty": 1.0}
-        replies.append(_read_reply(_post(f"{address}/chat/completions", body)))
+        content = json.dumps(body).encode()
+        request = urllib.request.Request(f"{address}/chat/completions", content, {"Content-Type": "application/json"})
+        try:
+            with urllib.request.urlopen(request, timeout=_SECONDS) as response:
+                raw = json.load(response)
+        except (OSError, ValueError) as error:
+            raise ModelError(f"llama.cpp's server gave no reply to a prompt of the check: {error}") from error
+        choice = raw["choices"][0]
+        ranking = choice["logprobs"]["content"][0]["top_logprobs"]
+        likeliest = tuple(item["token"] for item in ranking[:_LIKELIEST])
+        replies.append(GreedyReply(choice["message"]["content"].strip(), likeliest, raw["usage"]["prompt_tokens"]))
     return replies
-
-
-def _post(url: str, body: Mapping[str, Any]) -> Any:
-    request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    try:
-        with urllib.request.urlopen(request, timeout=_SECONDS) as response:
-            return json.load(response)
-    except (OSError, ValueError) as error:
-        raise ModelError(f"llama.cpp's server gave no reply to a prompt of the check: {error}") from error
-
-
-def _read_reply(raw: Any) -> GreedyReply:
-    choice = raw["choices"][0]
-    ranking = choice["logprobs"]["content"][0]["top_logprobs"]
-    likeliest = tuple(item["token"] for item in ranking[:_LIKELIEST])
-    return GreedyReply(choice["message"]["content"].strip(), likeliest, raw["usage"]["prompt_tokens"])
 
 
 def compare(by: str, run: Sequence[GreedyReply], written: Sequence[GreedyReply], model: LocalModel) -> ExportCheck:
@@ -145,11 +140,9 @@ def compare(by: str, run: Sequence[GreedyReply], written: Sequence[GreedyReply],
         written: Those of what was written.
         model: The run's model, whose tokens the differences are named by.
     """
-    differences = []
-    for before, after in zip(run, written, strict=True):
-        if before.text != after.text:
-            differences.append(_describe_difference(before.text, after.text, model))
     pairs = list(zip(run, written, strict=True))
+    unequal = [(before.text, after.text) for before, after in pairs if before.text != after.text]
+    differences = [_describe_difference(before, after, model) for before, after in unequal]
     return ExportCheck(
         by,
         len(pairs),
@@ -164,8 +157,6 @@ def compare(by: str, run: Sequence[GreedyReply], written: Sequence[GreedyReply],
 def _describe_difference(before: str, after: str, model: LocalModel) -> str:
     """Name the first token at which two replies part."""
     ids = [model.tokenizer(text, add_special_tokens=False)["input_ids"] for text in (before, after)]
-    number = next(
-        (place for place, (own, new) in enumerate(zip(*ids, strict=False)) if own != new), len(min(ids, key=len))
-    )
+    number = len(os.path.commonprefix(ids))  # noqa: RUF071  # Token by token is meant.
     words = [model.tokenizer.decode(tokens[number : number + 1]) for tokens in ids]
     return f"token {number + 1}: {words[0]!r}, now {words[1]!r}"

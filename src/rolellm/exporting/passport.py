@@ -10,6 +10,8 @@ from pathlib import Path
 from shutil import copyfileobj
 from typing import Any, BinaryIO, Final
 
+import yaml
+
 from rolellm.characters.roles import Part
 from rolellm.checks.character_tests import CheckCharacter
 from rolellm.checks.safety import read_safety
@@ -18,7 +20,6 @@ from rolellm.core.files import open_atomic_binary
 from rolellm.core.fingerprint import hash_bytes
 from rolellm.core.jsonl import read_json
 from rolellm.core.result import Result
-from rolellm.core.table import Table
 from rolellm.core.typed_json import strip_folders
 from rolellm.runs import find_runs
 from rolellm.training.publish import read_scores
@@ -42,13 +43,9 @@ class Passport(Result):
 
     content: Mapping[str, Any]
 
-    def tables(self) -> tuple[Table]:
-        """Build the table of the subjects."""
-        rows = []
-        for subject, value in self.content.items():
-            for name, item in _flatten(subject, value):
-                rows.append((name, item))
-        return (Table.from_rows("Passport", ("subject", "value"), rows),)
+    def remarks(self) -> list[str]:
+        """Return the content as YAML."""
+        return yaml.safe_dump(self.to_dict(), allow_unicode=True, sort_keys=False, width=110).splitlines()
 
     def to_dict(self) -> dict[str, Any]:
         """Return the content."""
@@ -156,20 +153,6 @@ def _find_description(content: bytes) -> Any:
     text = content[start : start + _LARGEST_PASSPORT].decode(errors="replace")
     description, _ = json.JSONDecoder().raw_decode(text)
     return description[_KEY]
-
-
-def _flatten(name: str, value: Any) -> list[tuple[str, str]]:
-    """List the leaves of a JSON value with their paths; a score is one."""
-    if isinstance(value, Mapping) and "mean" in value:
-        low, high = value.get("ci95") or (None, None)
-        interval = "" if low is None else f" [{low:.3f}, {high:.3f}]"
-        return [(name, f"{value['mean']:.3f}{interval}, n = {value.get('n', '?')}")]
-    if not isinstance(value, Mapping):
-        return [(name, "; ".join(map(str, value)) if isinstance(value, list) else str(value))]
-    leaves = []
-    for key, item in value.items():
-        leaves += _flatten(f"{name}.{key}", item)
-    return leaves
 
 
 def _write_json(value: Any) -> str:

@@ -165,34 +165,25 @@ def _format_share(share: Interval) -> str:
 def find_certificate(judge: JudgedBy, homes: Sequence[Path], config: str | None) -> str | None:
     """Find what the certificate of a judge's endpoints says: the same config's before others, then that of most rows.
 
-    One that examined a model of this name in another form, or without one of the prompts, is said to be outdated.
+    It counts where it examined one of the judge's prompts, as it is now.
 
     Args:
         judge: The judge of a run.
         homes: Folders that may be a certificate's, or hold such folders.
         config: The config of what it judged.
     """
-    identities = list(judge.model or ())
-    endpoints = {hash_json(identity) for identity in identities}
-    names = {judge.name, *(identity.get("model") for identity in identities)}
+    endpoints = set(map(hash_json, judge.model or ()))
+    prompts = {prompt["hash"] for prompt in judge.prompts.values()}
     certificates = []
-    is_named = False
     for home in homes:
         for run in find_runs(home, KIND):
-            is_named = is_named or run.summary.get("judge") in names
             with suppress(DataError, OSError):
                 certificate = Certificate.read(run.folder / CERTIFICATE)
-                examined = {hash_json(identity) for identity in certificate.models}
-                if endpoints and endpoints <= examined:
+                examined = set(map(hash_json, certificate.models))
+                hashes = {prompt.get("hash") for prompt in certificate.prompts.values()}
+                if endpoints and endpoints <= examined and prompts & hashes:
                     certificates.append(certificate)
-    if certificates:
-        best = max(certificates, key=lambda item: (item.config == config, item.rows))
-        facts = [best.line]
-        hashes = [prompt.get("hash") for prompt in best.prompts.values()]
-        for prompt in judge.prompts.values():
-            if prompt.get("hash") not in hashes:
-                facts.append(f"examined without {prompt.get('name')} as it is now")
-        return "; ".join(facts)
-    if is_named:
-        return "examined in another version or at another address; renew it with `rolellm judge --certify`"
-    return None
+    if not certificates:
+        return None
+    best = max(certificates, key=lambda item: (item.config == config, item.rows))
+    return best.line

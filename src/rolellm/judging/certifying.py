@@ -166,10 +166,6 @@ class Certifying(Judging):
         """Return the certificate, and the files of a judging run."""
         return {CERTIFICATE: self.make_certificate(outcome).to_dict(), **super().records(outcome)}
 
-    def summarize(self, outcome: JudgingOutcome) -> dict[str, Any]:
-        """Return the judge's name, by which an outdated certificate is told."""
-        return {"judge": outcome.result.judges[0].name}
-
 
 @suggest_keywords(JudgingSettings)
 def certify(llm: Any, dataset: Any = None, *, out: str | Path | None = None, **settings: Any) -> Certificate:

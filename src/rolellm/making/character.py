@@ -63,7 +63,7 @@ _MOST_LORE, _WIDTH = 8, 60
 
 
 @dataclass(frozen=True, slots=True, repr=False, eq=False)
-class Character(Profile, Result):
+class Character(Result, Profile):
     """A character and the folder that it lives in.
 
     Every stage works in that folder, keeps each reply in a journal there and returns the character as it is then.
@@ -122,7 +122,7 @@ class Character(Profile, Result):
         names = [name for name, count in parsed.own.items() if count]
         other_names = [*aliases, *names]
         title = Path(path).stem
-        sheet = start_sheet(parsed.turns, role, language=parsed.language, aliases=other_names, script=title)
+        sheet = start_sheet(parsed.turns, role, language=parsed.hints.language, aliases=other_names, script=title)
         source = {"file": Path(path).name, "sha256": hash_file(path)}
         return cls._wrap_profile(sheet, None, made={"source": source})
 
@@ -321,14 +321,6 @@ class Character(Profile, Result):
         overview |= {"counts": count_parts(self), "defects": list_defects(self), "stages": stages}
         return {**overview, "notes": (self.made.get("card") or {}).get("notes", [])}
 
-    def __repr__(self) -> str:
-        stages = self.to_dict()["stages"]
-        done = ", ".join(name for name, state in stages.items() if state) or "no stage yet"
-        where = "not in a folder yet"
-        if self.folder is not None:
-            where = repr(str(self.folder))
-        return f"<Character {self.role!r}: {len(self.turns):,} turns; {done}; {where}>"
-
     def tables(self) -> tuple[Table]:
         """Build the table of the character's parts and stages."""
         overview = self.to_dict()
@@ -341,6 +333,7 @@ class Character(Profile, Result):
         ]
         rows += [(name.replace("_", " "), count) for name, count in overview["counts"].items()]
         rows += [(name, state or "not yet") for name, state in overview["stages"].items()]
+        rows.append(("folder", overview.get("folder", "none yet")))
         return (Table.from_rows(label(self.role, _WIDTH), ("", ""), rows),)
 
     def notes(self) -> list[str]:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import torch
 
 #: PEFT's name of the base without an adapter.
-_BASE: Final = "__base__"
+PLAIN: Final = "__base__"
 #: Settings of an adapter with which PEFT mixes no rows: it has batches of its own.
 _NOT_MIXED: Final = ("use_dora", "alora_invocation_tokens")
 #: Settings of an adapter that is alone on its base.
@@ -34,10 +34,11 @@ class Draft:
     """A reply that is made.
 
     Attributes:
-        adapter: The name of the adapter; empty for the base.
+        adapter: The name of the adapter, or `PLAIN` for the base.
         form: What gives its prompt and reads its tokens.
         prompt: Token ids.
         decoding: How its tokens are chosen.
+        stops: Texts that end it.
         is_streamed: Whether its text is given as it is made.
         emit: Called with pieces of text where it is streamed, and at last with the reply.
         is_abandoned: Set when nobody waits for it any more.
@@ -47,6 +48,7 @@ class Draft:
     form: LocalModel
     prompt: list[int]
     decoding: Decoding
+    stops: Sequence[str]
     is_streamed: bool
     emit: Callable[[str | Completion | Exception], object]
     is_abandoned: bool = False
@@ -62,12 +64,21 @@ class Draft:
         if not is_end:
             self._tokens.append(token)
         count = len(self._tokens) + is_end
-        self._is_done = is_end or count == self.decoding.max_new_tokens
-        if not (self._is_done or self.is_streamed):
+        is_full = count == self.decoding.max_new_tokens
+        if not (is_end or is_full or self.is_streamed or self.stops):
             return False
         text = self.form.tokenizer.decode(self._tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        # Half a character is held back.
-        ready = text if self._is_done else text.rstrip("\ufffd")
+        ends = [text.index(stop) for stop in self.stops if stop in text]
+        if ends:
+            is_end = True
+            text = text[: min(ends)]
+        self._is_done = is_end or is_full
+        ready = text
+        if not self._is_done:
+            # Half a character is held back, and what may begin a text that ends the reply.
+            ready = text.rstrip("\ufffd")
+            held = max(map(len, self.stops), default=1) - 1
+            ready = ready[: max(0, len(ready) - held)]
         if self.is_streamed and len(ready) > self._emitted:
             self.emit(ready[self._emitted :])
             self._emitted = len(ready)
@@ -84,19 +95,16 @@ class AdapterModel:
         base: A folder with a full model, or a Hub id.
 
     Attributes:
-        forms: By the adapter's name, and of the base by the empty one: what gives prompts, without weights.
+        forms: By the name of an adapter, after the base's `PLAIN`: what gives prompts, without weights.
     """
 
     def __init__(self, base: str) -> None:
         form = LocalModel(base)
         if form.source.adapter is not None:
             raise ModelError(f"{base} is an adapter; give its base model {form.source.base}")
-        self.forms = {"": form}
+        self.forms = {PLAIN: form}
         self._base: Any = form.weights
         self._weights = self._base
-        # PEFT allows no dot in a name.
-        self._keys = {"": _BASE}
-        self._count = 0
         self._tokenizers = WeakValueDictionary[str, Any]()
         self._share_tokenizer(form)
 
@@ -112,7 +120,7 @@ class AdapterModel:
         """
         import torch
 
-        base = self.forms[""].source.base
+        base = self.forms[PLAIN].source.base
         check_tuned_on(base, adapter)
         others = [form.source.adapter for form in self.forms.values() if form.source.adapter]
         for path in (adapter, *others) if others else ():
@@ -126,11 +134,8 @@ class AdapterModel:
         with torch.device("meta"):
             trial = type(self._base)(self._base.config)
         load_adapter(trial, adapter, low_cpu_mem_usage=True)
-        key = f"adapter-{self._count}"
-        self._count += 1
-        self._weights = load_adapter(self._weights, adapter, adapter_name=key).eval()
+        self._weights = load_adapter(self._weights, adapter, adapter_name=_make_key(name)).eval()
         self.forms[name] = form
-        self._keys[name] = key
 
     def _share_tokenizer(self, form: LocalModel) -> None:
         """Give a form the tokenizer of another where they are the same: it may take more memory than an adapter."""
@@ -142,13 +147,13 @@ class AdapterModel:
     def remove(self, name: str) -> None:
         """Take an adapter from the base, and free its memory."""
         del self.forms[name]
-        key = self._keys.pop(name)
-        if len(self._keys) == 1:
+        _, *others = self.forms
+        if not others:
             self._weights = self._weights.unload()
             return
         # PEFT warns when it has to choose the next one.
-        self._weights.set_adapter(next(other for other in self._keys.values() if other != _BASE))
-        self._weights.delete_adapter(key)
+        self._weights.set_adapter(_make_key(others[0]))
+        self._weights.delete_adapter(_make_key(name))
 
     def find_group(self, draft: Draft) -> str:
         """Find what the replies of one batch have in common: nothing, or an adapter that is not mixed with others."""
@@ -193,15 +198,20 @@ class AdapterModel:
 
     def _choose_adapters(self, drafts: Sequence[Draft]) -> tuple[dict[str, Any], Any]:
         """The adapters as PEFT's ``generate`` gets them, and what holds meanwhile."""
-        keys = [self._keys[draft.adapter] for draft in drafts]
-        if len(self._keys) == 1:
+        keys = [_make_key(draft.adapter) for draft in drafts]
+        if len(self.forms) == 1:
             return {}, nullcontext()
         if len(set(keys)) > 1:
             return {"adapter_names": keys}, nullcontext()
-        if keys[0] == _BASE:
+        if keys[0] == PLAIN:
             return {}, self._weights.disable_adapter()
         self._weights.set_adapter(keys[0])
         return {}, nullcontext()
+
+
+def _make_key(name: str) -> str:
+    """Make PEFT's name of an adapter: it allows no dot in one."""
+    return name if name == PLAIN else hash_json(name)
 
 
 def check_tuned_on(base: str, adapter: str) -> None:

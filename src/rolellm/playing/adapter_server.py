@@ -11,7 +11,7 @@ import json
 import secrets
 import sys
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -23,12 +23,26 @@ from starlette.routing import Route
 from rolellm.core.errors import RoleLLMError, SettingsError
 from rolellm.core.settings import read
 from rolellm.llm.openai_format import read_content
-from rolellm.models.adapters import AdapterModel, Draft
+from rolellm.models.adapters import PLAIN, AdapterModel, Draft
 from rolellm.models.local_model import Completion, Decoding
 from rolellm.models.prompts.encode import encode_prompt
 from rolellm.playing.relay import build_error
 from rolellm.playing.server import listen, serve
 
+#: Fields of a request that are not supported, with the values by which no reply is another.
+_IGNORED: Final[Mapping[str, Any]] = {
+    **dict.fromkeys(("audio", "function_call", "functions", "prediction", "reasoning_effort", "web_search_options")),
+    "frequency_penalty": 0,
+    "logit_bias": {},
+    "logprobs": False,
+    "modalities": ["text"],
+    "n": 1,
+    "parallel_tool_calls": True,
+    "presence_penalty": 0,
+    "response_format": {"type": "text"},
+    "tool_choice": "auto",
+    "top_logprobs": 0,
+}
 #: The most replies in a batch: a step on an H200 takes 27 ms for one row and 36 for 256.
 _ROWS: Final = {"cpu": 8, "cuda": 256}
 #: Tokens of a reply where the client does not say.
@@ -46,15 +60,13 @@ class _Worker:
 
     Args:
         model: The base with its adapters.
-        plain: The name of the base.
     """
 
-    def __init__(self, model: AdapterModel, plain: str) -> None:
+    def __init__(self, model: AdapterModel) -> None:
         self.model = model
-        self.plain = plain
-        self.context = model.forms[""].context
+        self.context = model.forms[PLAIN].context
         self.thread = ThreadPoolExecutor(1)
-        self._rows = _ROWS[model.forms[""].device]
+        self._rows = _ROWS[model.forms[PLAIN].device]
         self._waiting: list[Draft] = []
 
     def start(self, body: dict[str, Any]) -> tuple[Draft, asyncio.Queue[_Event]]:
@@ -63,11 +75,16 @@ class _Worker:
         Raises:
             SettingsError: For a setting that cannot be used, or a prompt that leaves no room.
         """
-        name = body.get("model")
-        adapter = "" if name == self.plain else str(name)
+        ignored = [name for name, default in _IGNORED.items() if body.get(name) not in (None, default)]
+        if ignored:
+            instead = "leave that out, or put `rolellm serve` in front of a server that supports it (--llm URL)"
+            raise SettingsError(f"the server of this model ignores {', '.join(ignored)}; {instead}")
+        adapter = str(body.get("model"))
         form = self.model.forms.get(adapter)
         if form is None:
             raise SettingsError(f"there is no adapter {adapter!r}")
+        stop = body.get("stop") or []
+        stops = [stop] if isinstance(stop, str) else stop
         turns = [{**turn, "content": read_content(turn.get("content"))} for turn in body["messages"]]
         is_open = turns[-1]["role"] == "assistant"
         prompt = encode_prompt(form.tokenizer, turns, add_generation_prompt=not is_open, continue_final_message=is_open)
@@ -86,7 +103,7 @@ class _Worker:
         def emit(event: _Event) -> None:
             loop.call_soon_threadsafe(events.put_nowait, event)
 
-        draft = Draft(adapter, form, prompt, read(Decoding, options), bool(body.get("stream")), emit)
+        draft = Draft(adapter, form, prompt, read(Decoding, options), stops, bool(body.get("stream")), emit)
         self._waiting.append(draft)
         # One turn for each draft, so that none is left: a turn takes whatever waits.
         self.thread.submit(self._complete_batch)
@@ -114,8 +131,8 @@ class _Worker:
                 draft.emit(error)
 
 
-def build_adapter_server(model: AdapterModel, plain: str) -> Starlette:
-    """The server as an ASGI application; the base is called ``plain``."""
+def build_adapter_server(model: AdapterModel) -> Starlette:
+    """The server as an ASGI application."""
     routes = [
         Route("/v1/models", _list_models),
         Route("/v1/chat/completions", _complete, methods=["POST"]),
@@ -123,7 +140,7 @@ def build_adapter_server(model: AdapterModel, plain: str) -> Starlette:
         Route("/v1/unload_lora_adapter", _unload_adapter, methods=["POST"]),
     ]
     app = Starlette(routes=routes, exception_handlers={RoleLLMError: _explain_error})
-    app.state.worker = _Worker(model, plain)
+    app.state.worker = _Worker(model)
     return app
 
 
@@ -133,8 +150,7 @@ async def _explain_error(_: Request, error: Exception) -> Response:
 
 async def _list_models(request: Request) -> Response:
     worker: _Worker = request.app.state.worker
-    names = [name or worker.plain for name in worker.model.forms]
-    models = [{"id": name, "object": "model", "max_model_len": worker.context} for name in names]
+    models = [{"id": name, "object": "model", "max_model_len": worker.context} for name in worker.model.forms]
     return JSONResponse({"object": "list", "data": models})
 
 
@@ -214,12 +230,12 @@ def run(settings: dict[str, Any]) -> None:
     """Serve until the process is ended.
 
     Args:
-        settings: ``base``, its name ``plain``, ``adapters`` by name, and ``port``.
+        settings: ``base``, ``adapters`` by name, and ``port``.
     """
     model = AdapterModel(settings["base"])
     for name, adapter in settings["adapters"].items():
         model.add(name, adapter)
-    serve(listen("127.0.0.1", settings["port"]), build_adapter_server(model, settings["plain"]))
+    serve(listen("127.0.0.1", settings["port"]), build_adapter_server(model))
 
 
 if __name__ == "__main__":

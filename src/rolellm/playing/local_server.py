@@ -11,31 +11,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
 
 from rolellm.core.errors import SettingsError
 from rolellm.llm.llm import LLM
 from rolellm.llm.vllm import VLLMServer, find_free_port, run_server
-from rolellm.models.adapters import check_tuned_on
+from rolellm.models.adapters import PLAIN, check_tuned_on
 from rolellm.models.local_model import LocalModel
 from rolellm.models.prompts.render import load_chat_template
-
-#: Fields of a request that our server ignores, with the values by which no reply is another.
-_IGNORED: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("audio", "function_call", "functions", "prediction", "reasoning_effort", "web_search_options")),
-    "frequency_penalty": 0,
-    "logit_bias": {},
-    "logprobs": False,
-    "modalities": ["text"],
-    "n": 1,
-    "parallel_tool_calls": True,
-    "presence_penalty": 0,
-    "response_format": {"type": "text"},
-    "tool_choice": "auto",
-    "top_logprobs": 0,
-}
-#: The name of a base in front of its adapters.
-_PLAIN: Final = "base"
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,15 +26,11 @@ class Backend:
 
     Attributes:
         llm: The model behind it.
-        context: The length of its context, where known.
-        ignored: Fields of a request that it ignores, with their default values; ``None`` for none.
         served: By an adapter's path, its name there.
         default: The adapter's name there that answers where no other does; empty for the base.
     """
 
     llm: LLM
-    context: int | None = None
-    ignored: Mapping[str, Any] | None = None
     served: Mapping[str, str] = field(default_factory=dict)
     default: str = ""
 
@@ -69,16 +47,14 @@ def run_builtin(base: str, adapters: Mapping[str, str], default: str = "") -> It
     Raises:
         ModelError: When a model cannot be loaded, an adapter is for another base, or the server does not start.
     """
-    for adapter in adapters:
-        check_tuned_on(base, adapter)
     local = LocalModel(base, adapter=default or None)
     port = find_free_port()
     paths = {name: adapter for adapter, name in adapters.items()}
-    settings = {"base": local.source.base, "plain": _PLAIN, "adapters": paths, "port": port}
+    settings = {"base": local.source.base, "adapters": paths, "port": port}
     url = f"http://127.0.0.1:{port}/v1"
     with run_server([sys.executable, "-m", "rolellm.playing.adapter_server", json.dumps(settings)], f"{url}/models"):
-        llm = LLM(base_url=url, model=_PLAIN, tokenizer=local.source.tokenizer)
-        yield Backend(llm, local.context, _IGNORED, adapters, adapters.get(default, ""))
+        llm = LLM(base_url=url, model=PLAIN, tokenizer=local.source.tokenizer)
+        yield Backend(llm, adapters, adapters.get(default, ""))
 
 
 @contextmanager
@@ -108,6 +84,6 @@ def run_vllm(command: Sequence[str], base: str, adapters: Mapping[str, str], def
             settings = endpoint.settings
             llm = LLM(base_url=settings.base_url, model=settings.model, tokenizer=models[0].source.tokenizer)
             served = {model.source.adapter: server.get_name(model) for model in models if model.source.adapter}
-            yield Backend(llm, models[0].context, None, served, served.get(default, ""))
+            yield Backend(llm, served, served.get(default, ""))
         finally:
             server.stop()

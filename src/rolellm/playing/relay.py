@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager, suppress
 from pathlib import Path
 from typing import Any, Final
@@ -151,9 +151,7 @@ class AnswerError(Exception):
 _FAILURES: Final[Mapping[type[Exception], str]] = {
     aiohttp.ClientConnectorCertificateError: "its certificate is not valid",
     aiohttp.ClientSSLError: "no secure connection could be made",
-    aiohttp.ClientProxyConnectionError: "the proxy refused the connection",
     aiohttp.ClientHttpProxyError: "the proxy refused the connection",
-    aiohttp.ClientConnectorDNSError: "the host name is unknown",
     aiohttp.ClientConnectorError: "nothing answers at the address",
     TimeoutError: f"no connection within {_SECONDS:g} seconds",
     aiohttp.ClientResponseError: "the answer is not HTTP",
@@ -168,23 +166,14 @@ class Relay:
         upstream: The other server.
         body: What to ask there.
         name: What the client calls the model.
-        stops: Strings that end a reply and are cut from it here, where it does not come as a stream.
         path: Where to ask.
     """
 
-    def __init__(
-        self,
-        upstream: Upstream,
-        body: dict[str, Any],
-        name: str,
-        stops: Sequence[str] = (),
-        path: str = "chat/completions",
-    ) -> None:
+    def __init__(self, upstream: Upstream, body: dict[str, Any], name: str, path: str = "chat/completions") -> None:
         self._upstream = upstream
         self._path = path
         self._body = body
         self._name = name
-        self._stops = stops
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer."""
@@ -224,23 +213,20 @@ class Relay:
         return f"data: {json.dumps(failure)}\n\n".encode()
 
     async def _make_reply(self, response: aiohttp.ClientResponse) -> Response:
-        content = await _read(response, _MOST_BYTES)
+        content = await _read(response)
         value = parse_body(content)
         if UNREADABLE in value:
             raise AnswerError("its answer is not JSON")
         return self._build_reply(value)
 
     def _build_reply(self, value: dict[str, Any]) -> Response:
-        for stop in self._stops:
-            message = value["choices"][0]["message"]
-            message["content"] = message["content"].partition(stop)[0]
         return make_json_response(encode_body(self._upstream.clean(value, self._name)))
 
     async def _make_error(self, response: aiohttp.ClientResponse) -> Response:
         content = b""
         with suppress(TimeoutError, aiohttp.ClientError, AnswerError):
             async with asyncio.timeout(_SECONDS):
-                content = await _read(response, _MOST_BYTES)
+                content = await _read(response)
         headers: dict[str, str] = {}
         for name in _PASSED:
             value = response.headers.get(name, "")
@@ -261,15 +247,12 @@ class Relay:
         partial = b""
         async for chunk in response.content.iter_any():
             lines, end, partial = (partial + chunk).rpartition(b"\n")
-            self._check_line(partial)
+            if len(partial) > _MOST_BYTES:
+                raise AnswerError(f"a line of its answer is longer than {_MOST_BYTES:,} bytes")
             if end:
                 yield lines + end
         if partial:
             yield partial
-
-    def _check_line(self, line: bytes) -> None:
-        if len(line) > _MOST_BYTES:
-            raise AnswerError(f"a line of its answer is longer than {_MOST_BYTES:,} bytes")
 
 
 def make_json_response(content: bytes, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
@@ -277,10 +260,10 @@ def make_json_response(content: bytes, status: int = 200, headers: Mapping[str, 
     return Response(content, status, headers, media_type="application/json")
 
 
-async def _read(response: aiohttp.ClientResponse, most: int) -> bytes:
+async def _read(response: aiohttp.ClientResponse) -> bytes:
     content = bytearray()
     async for chunk in response.content.iter_any():
         content += chunk
-        if len(content) > most:
-            raise AnswerError(f"its answer is longer than {most:,} bytes")
+        if len(content) > _MOST_BYTES:
+            raise AnswerError(f"its answer is longer than {_MOST_BYTES:,} bytes")
     return bytes(content)

@@ -34,6 +34,7 @@ from rolellm.core.text import find_name, fold_name
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import Message, assistant, strip_thoughts, user
 from rolellm.llm.openai_format import read_content
+from rolellm.models.adapters import PLAIN
 from rolellm.models.prompts.render import ONWARD, OPENING, format_turn
 from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.relay import Relay, Upstream, build_error
@@ -60,7 +61,6 @@ def build_application(
     key: str = "",
     hosts: tuple[str, ...] = ("*",),
     origins: Iterable[str] = (),
-    ignored: Mapping[str, Any] | None = None,
     served: Mapping[str, str] | None = None,
 ) -> Starlette:
     """The server as an ASGI application.
@@ -71,7 +71,6 @@ def build_application(
         key: What clients have to send as their key; empty for none.
         hosts: The names by which it may be called; ``*`` for any.
         origins: Web pages of these origins may use it; ``*`` for all.
-        ignored: Fields of a request that the other server ignores, with their default values; others are refused.
         served: By the name of a role or ``plain``, the model that answers there; by default the one behind the API.
 
     Raises:
@@ -118,7 +117,6 @@ def build_application(
     state.names = [*players, plain]
     state.key = key
     state.hosts = hosts
-    state.ignored = ignored
     return app
 
 
@@ -152,8 +150,8 @@ async def _show_model(request: Request) -> Response:
 async def _complete(request: Request) -> Relay:
     _check_access(request)
     body = await _read_body(request)
-    name, sent, stops = await _prepare(request, body)
-    return Relay(request.app.state.upstream, sent, name, stops)
+    name, sent = await _prepare(request, body)
+    return Relay(request.app.state.upstream, sent, name)
 
 
 async def _complete_text(request: Request) -> Relay:
@@ -173,15 +171,15 @@ async def _respond(request: Request) -> Relay:
         chat = read_request(body)
     except SettingsError as error:
         raise _InvalidRequestError(400, str(error)) from error
-    name, sent, _ = await _prepare(request, chat)
+    name, sent = await _prepare(request, chat)
     return ResponseRelay(request.app.state.upstream, sent, name, body)
 
 
-async def _prepare(request: Request, body: dict[str, Any]) -> tuple[str, dict[str, Any], list[str]]:
+async def _prepare(request: Request, body: dict[str, Any]) -> tuple[str, dict[str, Any]]:
     """Find the role that a request for a chat completion names, and make what the other server is asked.
 
     Returns:
-        The role's name, the body, and the stop strings that have to be cut here.
+        The role's name, and the body.
     """
     upstream: Upstream = request.app.state.upstream
     players: Mapping[str, RolePlayer] = request.app.state.players
@@ -189,18 +187,11 @@ async def _prepare(request: Request, body: dict[str, Any]) -> tuple[str, dict[st
     name = _find_model(body.get("model"), request.app.state.names)
     player = players.get(name)
     sent = {**body, **settings.extra_body, **_name_model(request, name)}
-    stops: list[str] = []
+    if body.get("tools") and settings.model == PLAIN:
+        # Clients such as Open WebUI offer theirs with each message; no model has to take one.
+        warnings.warn("this model has no tools, so a client's are left out", RoleLLMWarning, stacklevel=2)
+        body = {**body, "tools": None}
     try:
-        if request.app.state.ignored is not None:
-            if body.get("tools"):
-                # Clients such as Open WebUI offer theirs with each message; no model has to take one.
-                warnings.warn(
-                    "the model's server has no tools, so a client's are left out", RoleLLMWarning, stacklevel=2
-                )
-                body = {**body, "tools": None}
-            stops = _check_fields(body, request.app.state.ignored)
-            # It fails at an empty list.
-            sent["stop"] = stops or None
         if player is not None:
             sent = {name: value for name, value in sent.items() if name not in _CONTINUE}
             # It may count many tokens.
@@ -210,7 +201,7 @@ async def _prepare(request: Request, body: dict[str, Any]) -> tuple[str, dict[st
     except RoleLLMError as error:
         code = "context_length_exceeded" if isinstance(error, ModelError) else None
         raise _InvalidRequestError(400, str(error), code) from error
-    return name, sent, stops
+    return name, sent
 
 
 def _name_model(request: Request, name: str) -> dict[str, Any]:
@@ -373,18 +364,6 @@ def _find_model(name: Any, names: list[str]) -> str:
         problem = f"there is no role {shown}{suggest_names(name, names)}"
         raise _InvalidRequestError(404, problem, "model_not_found")
     return match
-
-
-def _check_fields(body: dict[str, Any], ignored: Mapping[str, Any]) -> list[str]:
-    """Refuse what the other server would ignore; return the stop strings, which it leaves in the reply."""
-    names = [name for name, default in ignored.items() if body.get(name) not in (None, default)]
-    if names:
-        instead = "leave that out, or put `rolellm serve` in front of a server that supports it (--llm URL)"
-        raise SettingsError(f"the server of this model ignores {', '.join(names)}; {instead}")
-    stop = body.get("stop") or []
-    if stop and body.get("stream"):
-        raise SettingsError("stop strings are not cut from a stream of this model; leave out stop or stream")
-    return [stop] if isinstance(stop, str) else stop
 
 
 def _play(player: RolePlayer, body: dict[str, Any], names: list[str]) -> list[dict[str, Any]]:

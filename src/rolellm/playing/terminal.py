@@ -256,22 +256,22 @@ class Terminal:
 
     def _say(self, text: str, *, is_turn: bool = False) -> None:
         """Print what may be a model's or a card's: nothing in it steers the terminal."""
-        lines = Wrapper(_write, _get_width())
-        lines.put(self._make_visible(text) if is_turn else make_visible(text))
-        lines.put("\n")
-        lines.end()
+        _print(_write, self._make_visible(text) if is_turn else make_visible(text))
 
     def _tell(self, text: str) -> None:
         """Print what is no part of the talk."""
-        if not text:
-            return
-        lines = Wrapper(sys.stderr.write, _get_width())
-        lines.put(f"{make_visible(text)}\n")
-        lines.end()
+        if text:
+            _print(sys.stderr.write, make_visible(text))
 
 
 def _insert_newline(event: KeyPressEvent) -> None:
     event.current_buffer.insert_text("\n")
+
+
+def _print(write: Callable[[str], object], text: str) -> None:
+    lines = Wrapper(write, _get_width())
+    lines.put(f"{text}\n")
+    lines.end()
 
 
 def _write(text: str) -> None:

@@ -159,33 +159,12 @@ def _list_lapses(result: SafetyResult) -> Iterator[QuoteCard]:
 
 def lay_out_made(made: Mapping[str, Any]) -> Block:
     """Lay out roles that were made from scripts, as `rolellm.demo.making.make_roles` returns them."""
-    note = (
-        "Every pair has a receipt, including those that a filter dropped. Shown are the first of each type that was "
-        "kept, and one that was dropped, each with the lines of its source that share the most words with it."
-    )
     blocks = []
     for role in made["roles"]:
         counts = "{candidates:,} question pairs made, {kept:,} kept, {replies:,} styled replies".format(**role)
-        cards = _describe_pairs(role)
+        cards = []
+        for pair in role["pairs"]:
+            title = pair["type"].replace("_", "-")
+            cards.append(QuoteCard(title, pair["question"], [("", pair["answer"])], role["language"]))
         blocks.append(Block(role["role"], sentences=[counts], cards=cards))
-    return Block("Made from a script", "made", sentences=[made["by"]], notes=[note], blocks=blocks)
-
-
-def _describe_pairs(role: Mapping[str, Any]) -> list[QuoteCard]:
-    cards = []
-    for pair in role["pairs"]:
-        status = "Kept" if pair["by"] is None else f"Dropped: {pair['by']}"
-        source = pair["source"]
-        if pair["start"] >= 0:
-            source = "{source}, characters {start:,}–{end:,}".format(**pair)
-        lines = [f"{number}  {line}" if number else line for number, line in pair["lines"]]
-        facts = [("Confidence", pair["confidence"])]
-        if pair["reason"] is not None:
-            facts.append(("Why", pair["reason"]))
-        prompt = pair["prompt"][:16]
-        facts.append(("Receipt", f"prompt {prompt}, model {pair['model']}"))
-        title = f"{status} · {pair['type'].replace('_', '-')}"
-        origin = (f"Made from {source}", "\n".join(lines))
-        texts = [("", pair["answer"]), origin]
-        cards.append(QuoteCard(title, pair["question"], texts, role["language"], facts))
-    return cards
+    return Block("Made from a script", "made", sentences=[made["by"]], blocks=blocks)

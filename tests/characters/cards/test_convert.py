@@ -131,32 +131,30 @@ def test_a_name_that_is_none_needs_another(name: str | None) -> None:
         read(make_card(), role=name or "\u200b")
 
 
-def test_lorebook_entries_are_read_in_the_order_of_a_prompt() -> None:
+def test_lorebook_entries_are_read_in_their_order() -> None:
     entries = [
         {"keys": ["a", ""], "content": "@@depth 4\n@@@role user\n\nText of {{char}}.", "name": "{{char}}\u202e"},
         {"keys": ["/(a+)+$/", "/(?<!x)elf/i"], "content": "Pattern.", "use_regex": True},
         {"keys": ["b"], "content": "  "},
         {"keys": ["c"], "content": "@@dont_activate\nNever."},
         {"keys": ["d"], "content": "Off.", "enabled": False},
-        {"keys": [], "content": "Always.", "constant": True, "comment": "note", "extensions": {"position": 2}},
-        {"keys": ["e"], "content": "@@activate\nNow.", "extensions": {"position": 4, "depth": 0}},
-        {"keys": ["f"], "content": "Deep.", "extensions": {"position": 4, "depth": 9, "selectiveLogic": 7}},
-        {"keys": ["g"], "content": "Second.", "position": "before_char", "insertion_order": 2},
-        {"keys": ["h"], "content": "First.", "extensions": {"position": 0, "case_sensitive": None}},
+        {"keys": [], "content": "Always.", "constant": True, "comment": "note"},
+        {"keys": ["e"], "content": "@@activate\nNow."},
+        {"keys": ["g"], "content": "Last.", "insertion_order": 2},
+        {"keys": ["h"], "content": "Plain.", "extensions": {"selectiveLogic": 7, "case_sensitive": None}},
     ]
     reading = read(make_card("v2", character_book={"entries": entries}), language="en")
     assert reading.character.lore == (
-        Lore("First.", ("h",)),
-        Lore("Second.", ("g",)),
         Lore("Text of Ada Fenn.", ("a",), "Ada Fenn"),
         Lore("Pattern.", ("/(a+)+$/", "/(?<!x)elf/i")),
         Lore("Always.", (), "note", constant=True),
-        Lore("Deep.", ("f",)),
         Lore("Now.", ("e",), constant=True),
+        Lore("Plain.", ("h",)),
+        Lore("Last.", ("g",)),
     )
     notes = [note for note in reading.notes if "lore" in note]
-    assert "lorebook entries disabled: 2 of 10; kept in the card" in notes
-    assert "lorebook entries without content: 1 of 10; kept in the card" in notes
+    assert "lorebook entries disabled: 2 of 9; kept in the card" in notes
+    assert "lorebook entries without content: 1 of 9; kept in the card" in notes
     assert any("plain text: /(?<!x)elf/i (invalid perl operator: (?<!)" in note for note in notes)
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from rolellm.characters.scripts.parse import FORMATS, detect_format, read_script, select_role, summarize_script
+from rolellm.characters.scripts.parse import FORMATS, ScriptSummary, detect_format, read_script, select_role
 from rolellm.characters.scripts.reading import ReaderHints
 from rolellm.characters.scripts.source import make_source, read_source
 from rolellm.core.errors import RoleLLMError, ScriptError
@@ -58,7 +58,7 @@ def read(kind: str, text: str) -> None:
     if kind in FORMATS:
         for language in ("en", "zh"):
             reading = read_script(make_source(text), ("John",), format=kind, language=language)
-            summarize_script(select_role(("John",), reading), Path("out.jsonl"))
+            ScriptSummary(select_role(("John",), reading), Path("out.jsonl")).tables()
     elif kind == "detection":
         detect_format(make_source(text).text, ReaderHints("en", ("John",)))
     else:

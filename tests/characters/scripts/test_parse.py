@@ -79,8 +79,8 @@ def test_the_file_is_named(tmp_path: Path) -> None:
     file = tmp_path / "script.txt"
     file.write_bytes("甲：来了？\r\n乙：来了。\r\n甲：（笑）好。\r\n".encode("gb18030"))
     parsed = parse_script(file, "甲")
-    assert (parsed.encoding, parsed.language, parsed.own) == ("gb18030", "zh", {"甲": 2})
-    decoded = file.read_bytes().decode(parsed.encoding)
+    assert (parsed.source.encoding, parsed.hints.language, parsed.own) == ("gb18030", "zh", {"甲": 2})
+    decoded = file.read_bytes().decode(parsed.source.encoding)
     assert [decoded[turn.start : turn.end] for turn in parsed.turns] == [turn.content for turn in parsed.turns]
     with pytest.raises(ScriptError, match=re.escape(str(file))):
         parse_script(file, "丙")
@@ -93,7 +93,7 @@ def test_the_samples_scripts_say_what_its_profiles_say() -> None:
     profiles = load_profiles("sample")
     for profile in profiles:
         parsed = parse_script(sample_folder() / "scripts" / f"{profile.role}.txt", profile.role)
-        assert parsed.language == profile.language
+        assert parsed.hints.language == profile.language
         spoken = [(turn.speaker.casefold(), turn.content, turn.scene) for turn in parsed.turns if turn.kind == "speech"]
         assert spoken == [(t.speaker.casefold(), t.content, t.scene) for t in profile.turns if t.kind == "speech"]
         assert [turn.content for turn in filter(profile.owns, parsed.turns)] == [
@@ -117,7 +117,7 @@ def test_coriolanus_under_his_two_names(scripts: Path) -> None:
     assert len(his) == 189
 
     parsed = parse_script(file, "Coriolanus", ["MARCIUS"])
-    assert (parsed.format, parsed.language) == ("play", "en")
+    assert (parsed.format, parsed.hints.language) == ("play", "en")
     assert [turn.content for turn in parsed.turns if turn.speaker == "Coriolanus"] == his
     assert parsed.own == {"CORIOLANUS": 149, "MARCIUS": 40}
     assert parsed.others["Young MARCIUS"] == 1

@@ -214,7 +214,7 @@ _CARD_FIELDS: Mapping[str, str] = {
 }
 #: V3's ``use_regex`` says nothing: SillyTavern sets it on every entry.
 _ENTRY_FIELDS: Mapping[str, str] = {
-    **dict.fromkeys(("content", "name", "comment", "position"), "text"),
+    **dict.fromkeys(("content", "name", "comment"), "text"),
     **dict.fromkeys(("enabled", "selective", "constant", "case_sensitive"), "flag"),
     **dict.fromkeys(("keys", "secondary_keys"), "texts"),
     "insertion_order": "number",

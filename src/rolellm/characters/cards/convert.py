@@ -5,10 +5,8 @@ person. ``first_mes`` and each alternate greeting open a scene of their own, aft
 block of ``mes_example`` is a scene; each enabled entry of the lorebook is one of lore. All else stays in the card. A
 character that is written as a card changes only those fields of its card that it no longer agrees with.
 
-Lore is put where SillyTavern would put it into a prompt: before the character, after it, around example talk, at the
-author's note, then in the chat, the deepest first; within each place by ``insertion_order``. See its
+Lore is in the order of ``insertion_order``; all of it goes to one place in a prompt. An entry has the fields of
 https://github.com/SillyTavern/SillyTavern/blob/ba6f7b7a98cf7a5eaf4f0e81da9779a9a668ced4/public/scripts/world-info.js#L4519
-(the fields of an entry) and ``#L4123`` (the order).
 """
 
 from __future__ import annotations
@@ -44,10 +42,6 @@ _SURROGATES = re.compile("[\ud800-\udfff]")
 _DECORATORS = re.compile(r"\s*(?:@@[^\n]*(?:\n\s*|\Z))+")
 _HIDDEN = frozenset({"Cc", "Cf", "Cs"})
 _MAX_CREDIT = 200
-#: SillyTavern's positions in the order of a prompt: before and after the character, before and after example talk, the
-#: author's note above and below, in the chat at a depth.
-_POSITIONS = (0, 1, 5, 6, 2, 3, 4)
-_AT_DEPTH, _DEPTH = 4, 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,7 +323,7 @@ def _read_lore(card: Card, names: CardNames, notes: list[str]) -> tuple[tuple[Lo
     items: list[Lore] = []
     indices: list[int] = []
     skipped: Counter[str] = Counter()
-    for index, entry in sorted(enumerate(card.entries), key=lambda item: _rank_entry(item[1])):
+    for index, entry in sorted(enumerate(card.entries), key=lambda item: item[1].get("insertion_order", 0)):
         text = entry.get("content", "")
         # Lines that begin with @@, which V3 has, and applications read in any card.
         opening = _DECORATORS.match(text)
@@ -385,18 +379,6 @@ def _read_entry(entry: Mapping[str, Any], content: str, names: CardNames) -> Lor
         case_sensitive=case is True,
         whole_words=extensions.get("match_whole_words") is not False,
     )
-
-
-def _rank_entry(entry: Mapping[str, Any]) -> tuple[float, float, float]:
-    """Rank an entry among the others by its position in a prompt."""
-    extensions = entry.get("extensions", {})
-    position = extensions.get("position")
-    depth = extensions.get("depth")
-    if position not in _POSITIONS:
-        position = 0 if entry.get("position") == "before_char" else 1
-    if position != _AT_DEPTH or not isinstance(depth, int | float):
-        depth = _DEPTH
-    return _POSITIONS.index(position), -depth, entry.get("insertion_order", 0)
 
 
 #: How much new example talk is written into a card, in characters, and the longest scene that is taken whole, in turns:

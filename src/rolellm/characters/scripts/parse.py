@@ -8,7 +8,7 @@ import re
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Mapping, Sequence, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, Final, get_args
@@ -263,16 +263,6 @@ class ParsedScript(ScriptReading):
     speakers: tuple[str, ...]
 
     @property
-    def language(self) -> Language:
-        """``en`` or ``zh``."""
-        return self.hints.language
-
-    @property
-    def encoding(self) -> str:
-        """The encoding that the file was decoded with."""
-        return self.source.encoding
-
-    @property
     def own(self) -> dict[str, int]:
         """The number of the role's speeches under each of its names, as the script writes them; 0 for unused names."""
         counts = self._tally(own=True)
@@ -321,41 +311,17 @@ class ParsedScript(ScriptReading):
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ScriptSummary(Result):
-    """Counts of a script that was read for one role.
+    """A script that was read for one role and written.
 
     Attributes:
-        out: The file that the turns were written to.
-        script: The script's file.
-        encoding: How it was decoded.
-        language: Its language.
-        spoken_in: The language of what is said, as a code of ISO 639; ``None`` if unclear.
-        format: What it was read as.
-        format_scores: Each format's score, where the format was detected; empty where it was named.
-        role: The name asked for.
-        scenes: The number of scenes that have a turn.
-        turns: The number of turns of each kind.
-        own: The number of the role's speeches under each of its names.
-        others: The number of speeches of every other speaker, most first.
-        unattributed: The number of speeches whose speaker was not found.
-        empty: The number of speeches of which the script has only the speaker's name.
+        parsed: The script.
+        out: The file that its turns were written to.
         attribution: What a model was asked about a novel's speakers, and what it answered.
     """
 
+    parsed: ParsedScript
     out: Path
-    script: Path | None
-    encoding: str
-    language: Language
-    spoken_in: str | None
-    format: Format
-    format_scores: Mapping[Format, float]
-    role: str
-    scenes: int
-    turns: Mapping[TurnKind, int]
-    own: Mapping[str, int]
-    others: Mapping[str, int]
-    unattributed: int
-    empty: int
-    attribution: Mapping[str, Any]
+    attribution: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def asked(self) -> int:
@@ -367,29 +333,48 @@ class ScriptSummary(Result):
         """The number of requests without an answer."""
         return int(self.attribution.get("failed", 0))
 
+    def to_dict(self) -> dict[str, Any]:
+        """Return how the script was read, and the numbers of scenes, turns by kind, and speeches by name."""
+        parsed = self.parsed
+        path = parsed.source.path
+        return {
+            "out": str(self.out),
+            "script": path and str(path),
+            "encoding": parsed.source.encoding,
+            "language": parsed.hints.language,
+            "spoken_in": parsed.spoken_in,
+            "format": parsed.format,
+            "format_scores": {name: round(score, 4) for name, score in parsed.format_scores.items()},
+            "role": parsed.role,
+            "scenes": len({turn.scene for turn in parsed.turns}),
+            "turns": parsed.kinds,
+            "own": parsed.own,
+            "others": parsed.others,
+            "unattributed": len(parsed.unattributed),
+            "attribution": dict(self.attribution),
+        }
+
     def tables(self) -> tuple[Table]:
         """Build the table of what was read."""
+        counts = self.to_dict()
         score = "as named"
-        if self.format_scores:
-            score = f"score {self.format_scores[self.format]:.2f}"
-        speakers = [f"{name} {count:,}" for name, count in self.others.items()]
+        if counts["format_scores"]:
+            score = f"score {counts['format_scores'][counts['format']]:.2f}"
+        speakers = [f"{name} {count:,}" for name, count in counts["others"].items()]
         if len(speakers) > _LISTED:
             speakers[_LISTED:] = [f"{len(speakers) - _LISTED} more"]
         rows: dict[str, str | int] = {
-            "read as": f"{self.format} ({score})",
-            "encoding, language": f"{self.encoding}, {self.language}",
-            "scenes": self.scenes,
+            "read as": f"{counts['format']} ({score})",
+            "encoding, language": f"{counts['encoding']}, {counts['language']}",
+            "scenes": counts["scenes"],
+            **counts["turns"],
+            f"{counts['role']}'s": sum(counts["own"].values()),
         }
-        for kind, count in self.turns.items():
-            rows[kind] = count
-        rows[f"{self.role}'s"] = sum(self.own.values())
-        for name, count in self.own.items():
+        for name, count in counts["own"].items():
             rows[f"  as {name}"] = count
         rows["other speakers"] = ", ".join(speakers) or "none"
-        rows["speaker not found"] = self.unattributed
-        rows["names without words"] = self.empty
-        title = str(self.script or "")
-        return (Table.from_rows(title, ("", "turns"), list(rows.items())),)
+        rows["speaker not found"] = counts["unattributed"]
+        return (Table.from_rows(counts["script"] or "", ("", "turns"), list(rows.items())),)
 
     def remarks(self) -> list[str]:
         """Return what a model answered, and where the turns are."""
@@ -400,44 +385,15 @@ class ScriptSummary(Result):
             remarks.append(f"{counts['asked']:,} quotations asked about: {outcomes}.")
             spent = counts["spent"]
             remarks.append(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")
-        remarks.append(f"{sum(self.turns.values()):,} turns in {self.out}")
+        remarks.append(f"{len(self.parsed.turns):,} turns in {self.out}")
         return remarks
 
     def notes(self) -> list[str]:
         """Return a note on a language without prompts."""
-        if self.spoken_in in ("en", "zh", None):
+        language = self.parsed.spoken_in
+        if language in ("en", "zh", None):
             return []
-        return [f"note: the language is probably {self.spoken_in}; prompts exist in English and Chinese only"]
-
-
-def summarize_script(parsed: ParsedScript, out: Path, attribution: Mapping[str, Any] | None = None) -> ScriptSummary:
-    """Summarize a script that was read for one role.
-
-    Args:
-        parsed: The script.
-        out: The file that its turns were written to.
-        attribution: What a model was asked about a novel's speakers.
-    """
-    format_scores = {name: round(score, 4) for name, score in parsed.format_scores.items()}
-    scenes = {turn.scene for turn in parsed.turns}
-    empty = sum(not turn.content for turn in parsed.turns)
-    return ScriptSummary(
-        out=out,
-        script=parsed.source.path,
-        encoding=parsed.encoding,
-        language=parsed.language,
-        spoken_in=parsed.spoken_in,
-        format=parsed.format,
-        format_scores=format_scores,
-        role=parsed.role,
-        scenes=len(scenes),
-        turns=parsed.kinds,
-        own=parsed.own,
-        others=parsed.others,
-        unattributed=len(parsed.unattributed),
-        empty=empty,
-        attribution=attribution or {},
-    )
+        return [f"note: the language is probably {language}; prompts exist in English and Chinese only"]
 
 
 def read_script(

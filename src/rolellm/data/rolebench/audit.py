@@ -16,7 +16,7 @@ from rolellm.core.table import Table
 from rolellm.core.text import fold
 from rolellm.data.rolebench.release import Release
 from rolellm.data.rolebench.schema import CONFIGS, Config, SourceFile
-from rolellm.data.rolebench.statistics import TableOne, count_table_one
+from rolellm.data.rolebench.statistics import locate_any
 
 _AUDITED = ("instruction-generalization-eng", "role-generalization-eng", "instruction-generalization-zh")
 #: The checks, gravest first.
@@ -64,26 +64,25 @@ class Audit(Result):
     Attributes:
         findings: Each fault of each file.
         unread: Problems of rows that could not be read.
-        table_one: Table 1 of the paper, counted here.
+        root: The release.
     """
 
     findings: tuple[AuditFinding, ...]
     unread: tuple[str, ...]
-    table_one: TableOne
+    root: Path
 
-    def tables(self) -> tuple[Table, ...]:
-        """Build the table of faults, and Table 1."""
+    def tables(self) -> tuple[Table]:
+        """Build the table of faults."""
         rows = []
         for finding in self.findings:
             first_lines = ", ".join(map(str, finding.lines[:3]))
             rows.append((finding.file, finding.check, finding.count, finding.of, first_lines))
         heads = ("file", "fault", "count", "of", "first lines")
-        faults = Table.from_rows(f"Faults of {self.table_one.root}", heads, rows)
-        return (faults, *self.table_one.tables())
+        return (Table.from_rows(f"Faults of {self.root}", heads, rows),)
 
     def remarks(self) -> list[str]:
-        """Name what was not read, and what was not there."""
-        return [*(f"not read: {problem}" for problem in self.unread), *self.table_one.remarks()]
+        """Name what was not read."""
+        return [f"not read: {problem}" for problem in self.unread]
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,9 +116,9 @@ def audit_release(data_dir: str | Path | None = None) -> Audit:
     Raises:
         ReleaseNotFoundError: When there is no release.
     """
-    table = count_table_one(data_dir)
+    root = locate_any(data_dir).root
     skipped: list[DataError] = []
-    release = Release(Path(table.root), skipped)
+    release = Release(root, skipped)
     findings: list[AuditFinding] = []
     tests: list[_File] = []
     for name in _AUDITED:
@@ -139,7 +138,7 @@ def audit_release(data_dir: str | Path | None = None) -> Audit:
     faults = [finding for finding in findings if finding.count]
     faults.sort(key=lambda finding: _CHECKS.index(finding.check))
     unread = dict.fromkeys(map(str, skipped))
-    return Audit(tuple(faults), tuple(unread), table)
+    return Audit(tuple(faults), tuple(unread), root)
 
 
 def _read(release: Release, source: SourceFile) -> _File:

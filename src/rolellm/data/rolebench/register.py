@@ -89,16 +89,12 @@ def _wrap(module: ModuleType, name: str, handler: Callable[..., Any]) -> None:
     setattr(module, name, wrapped)
 
 
-def _load_builder(original: Callable[..., Any], name: str | None = None, *args: Any, **kwargs: Any) -> Any:
+def _load_builder(original: Callable[..., Any], name: str | None = None, **kwargs: Any) -> Any:
     """Stands for ``load_dataset_builder("rolebench", name, …)``."""
     from rolellm.data.rolebench.build import get_built_folder
     from rolellm.data.rolebench.schema import get_config
     from rolellm.data.rolebench.source import find_only_config
 
-    if args:
-        # Positional arguments after the name: bind them by the names that `datasets` gives them.
-        parameters = ("data_dir", "data_files", "cache_dir", "features", "download_config", "download_mode")
-        kwargs |= dict(zip(parameters, args, strict=False))
     if kwargs.pop("data_files", None) is not None:
         raise ValueError('load_dataset("rolebench") takes data_dir=RELEASE, not data_files')
     data_dir = kwargs.pop("data_dir", None)

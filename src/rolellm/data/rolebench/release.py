@@ -396,7 +396,7 @@ def load_profiles(
     Args:
         config: A configuration of the data set; its languages count.
         data_dir: A local copy of the release; else ``$ROLEBENCH_DIR``, else the Hub. The config ``sample`` needs none.
-        roles: Only these; by default all that have a description or a file.
+        roles: Only these; by default all that have a description.
 
     Returns:
         One profile a role, by language, then in the order of ``roles`` (by default the release's).
@@ -416,12 +416,7 @@ def load_profiles(
     for language in files.languages:
         descriptions = Release(source.root).read_descriptions(language)
         paths = _find_dialogue_files(source, language)
-        described_names = [*descriptions, *map(make_safe_name, descriptions)]
-        language_roles = named_roles
-        if language_roles is None:
-            undescribed = [role for role in paths if find_name(role, described_names) is None]
-            language_roles = [*descriptions, *undescribed]
-        for role in language_roles:
+        for role in descriptions if named_roles is None else named_roles:
             path = paths.get(find_name(role, paths) or make_safe_name(role))
             turns = () if path is None else _read_turns(path, role)
             description = descriptions.get(find_name(role, descriptions) or "")

@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 from rolellm.core.errors import ReleaseNotFoundError
@@ -31,7 +32,7 @@ _SAMPLES: dict[tuple[Subset, Language], tuple[int, int]] = {
 #: The published role-specific samples by type; they add up to 100 less than all.
 _TYPES = {"script_agnostic": 13_220, "script_based": 7_164}
 _ROLES: dict[Language, int] = {"en": 95, "zh": 5}
-_INCOMPLETE = "files are missing"
+_LENGTHS = {"instruction": 25.71, "response": 30.48}
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,13 +43,11 @@ class TableLine:
         name: What is counted.
         published: The paper's figure.
         here: The one counted here; ``None`` where no file of it is at hand.
-        note: Whether files of it are missing.
     """
 
     name: str
     published: int | float
     here: int | float | None
-    note: str = ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -67,8 +66,8 @@ class TableOne(Result):
 
     def tables(self) -> tuple[Table]:
         """Build the table."""
-        rows = [(line.name, line.published, line.here, line.note) for line in self.lines]
-        return (Table.from_rows("Table 1", ("", "published", "here", "note"), rows),)
+        rows = [(line.name, line.published, line.here) for line in self.lines]
+        return (Table.from_rows("Table 1", ("", "published", "here"), rows),)
 
     def remarks(self) -> list[str]:
         """Name the files that are missing."""
@@ -88,7 +87,7 @@ def count_table_one(data_dir: str | Path | None = None) -> TableOne:
     Raises:
         ReleaseNotFoundError: When there is no release.
     """
-    source = _locate_any(data_dir)
+    source = locate_any(data_dir)
     release = Release(source.root, skipped=[])
     rows: dict[SourceFile, list[dict[str, Any]]] = {}
     for config in _CONFIGS.values():
@@ -103,7 +102,7 @@ def count_table_one(data_dir: str | Path | None = None) -> TableOne:
     return TableOne(str(source.root), tuple(lines), tuple(sorted(missing)))
 
 
-def _locate_any(data_dir: str | Path | None) -> Source:
+def locate_any(data_dir: str | Path | None) -> Source:
     """Find the release at hand, even one that holds no file of the default config."""
     for config in (_CONFIGS["zh"], CONFIGS["roles"]):
         with suppress(ReleaseNotFoundError):
@@ -118,9 +117,6 @@ def _count_samples(release: Release, rows: dict[SourceFile, list[dict[str, Any]]
         files = [file for file in _CONFIGS[language].files if file.subset == subset]
         if subset == "role_specific":
             files = [file for file in files if file.split == "train"]
-        note = _INCOMPLETE
-        if rows.keys() >= set(files):
-            note = ""
         counted = [row for file in files for row in rows.get(file, [])]
         distinct = {fold(row["question"]) for row in counted}
         instruction_count = len(distinct)
@@ -130,8 +126,8 @@ def _count_samples(release: Release, rows: dict[SourceFile, list[dict[str, Any]]
         else:
             types.update(next(iter(row["type"]), "") for row in counted)
         name = f"{subset}, {language}"
-        lines.append(TableLine(f"{name}: samples", samples, len(counted) or None, note))
-        lines.append(TableLine(f"{name}: instructions", instructions, instruction_count or None, note))
+        lines.append(TableLine(f"{name}: samples", samples, len(counted) or None))
+        lines.append(TableLine(f"{name}: instructions", instructions, instruction_count or None))
     for kind, published in _TYPES.items():
         lines.append(TableLine(f"{kind}: samples", published, types[kind] or None))
     return lines
@@ -154,22 +150,15 @@ def _count_roles(release: Release, rows: dict[SourceFile, list[dict[str, Any]]])
 
 def _measure_lengths(rows: dict[SourceFile, list[dict[str, Any]]]) -> list[TableLine]:
     """Measure mean lengths over the English rows: the paper does not say how it counts Chinese words."""
-    questions: list[int] = []
-    replies: list[int] = []
+    lengths: dict[str, list[int]] = {"instruction": [], "response": []}
     for file, file_rows in rows.items():
         if file.language != "en":
             continue
         for row in file_rows:
-            questions.append(len(row["question"].split()))
-            replies += [len(reply.split()) for reply in row["generated"]]
-    note = f"{len(questions):,} English rows of instruction generalization"
-    question_mean = None
-    if questions:
-        question_mean = sum(questions) / len(questions)
-    reply_mean = None
-    if replies:
-        reply_mean = sum(replies) / len(replies)
-    return [
-        TableLine("mean words, instruction", 25.71, question_mean, note),
-        TableLine("mean words, response", 30.48, reply_mean, note),
-    ]
+            lengths["instruction"].append(len(row["question"].split()))
+            lengths["response"] += [len(reply.split()) for reply in row["generated"]]
+    lines = []
+    for name, counts in lengths.items():
+        mean = fmean(counts) if counts else None
+        lines.append(TableLine(f"mean words, {name}", _LENGTHS[name], mean))
+    return lines
