@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
@@ -26,21 +27,30 @@ if TYPE_CHECKING:
 
 
 @settings
-class _Page:
+class PageOptions:
     """Page.
 
     Attributes:
-        web: Talk on a local page instead.
-        against: With --web: a second model that replies as well, for blind votes; a folder, a Hub id, or YAML settings.
-        votes: With --web: the folder of the votes, which `rolellm label --agreement` reads.
+        web: Use a local page instead of the terminal.
         port: With --web: port to listen on; 0 for any that is free.
-        share: With --web: also give the page a public address through a Gradio server; anyone who has it can enter.
     """
 
     web: bool = False
+    port: Advanced[int] = Field(default=0, ge=0, le=65_535)
+
+
+@settings
+class _VotePage(PageOptions):
+    """Page.
+
+    Attributes:
+        against: With --web: a second model that replies as well, for blind votes; a folder, a Hub id, or YAML settings.
+        votes: With --web: the folder of the votes, which `rolellm label --agreement` reads.
+        share: With --web: also give the page a public address through a Gradio server; anyone who has it can enter.
+    """
+
     against: Advanced[str | None] = None
     votes: Advanced[Path] = Path("rolellm-votes")
-    port: Advanced[int] = Field(default=0, ge=0, le=65_535)
     share: Advanced[bool] = False
 
 
@@ -50,7 +60,7 @@ def run_chat(
     model_options: PlayedOptions,
     play_settings: PlaySettings,
     talk_settings: TalkSettings,
-    page: _Page,
+    page: _VotePage,
     resume: bool = False,
 ) -> None:
     """Talk to a role in the terminal or on a local page (--web).
@@ -115,7 +125,7 @@ def make_played_llm(chosen: PlayedOptions, calls: CallOptions | None = None, def
 
 
 def _serve_talk_page(
-    players: Mapping[str, RolePlayer], role: str, page: _Page, talk_settings: TalkSettings, resume: bool
+    players: Mapping[str, RolePlayer], role: str, page: _VotePage, talk_settings: TalkSettings, resume: bool
 ) -> None:
     """Serve the page until somebody asks to stop."""
     from rolellm.cli.label import get_login, serve_until_stopped
@@ -161,7 +171,7 @@ def run_serve(
     key = _read_client_key(key_env)
     with ExitStack() as stack:
         listening = stack.enter_context(server.listen(host, port))
-        stack.enter_context(handle_signals(_raise_interrupt))
+        stack.enter_context(handle_signals(signal.default_int_handler))
         cast = list(map(_read_member, roles))
         backend = stack.enter_context(_reach_model(model_options, base, engine, cast))
         players = server.play_all(backend.llm, [part for part, _ in cast], **dump(limits))
@@ -255,7 +265,3 @@ def _reach_model(
         return run_vllm(command, source.base, adapters, default)
     say("loading the model …", err=True)
     return run_builtin(source.base, adapters, default)
-
-
-def _raise_interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

@@ -92,7 +92,7 @@ class Talk:
         greetings = part.greetings
         if greeting > max(1, len(greetings)):
             raise SettingsError(
-                f"there is no greeting {greeting}: {part.sheet.role} has {len(greetings)}; choose another (--greeting)"
+                f"there is no greeting {greeting}: {part.sheet.role} has {len(greetings)}; choose another, such as 1"
             )
         names = {"user_name": part.user_name, "character_name": part.sheet.role}
         talk = cls({**names, "persona": part.persona, "chat_metadata": {}}, [], path)
