@@ -23,8 +23,8 @@ from starlette.routing import Route
 from rolellm.core.errors import RoleLLMError, SettingsError
 from rolellm.core.settings import read
 from rolellm.llm.openai_format import read_content
-from rolellm.models.adapters import PLAIN, AdapterModel, Draft
-from rolellm.models.local_model import Completion, Decoding
+from rolellm.models.adapters import PLAIN, AdapterModel
+from rolellm.models.local_model import Completion, Decoding, Draft
 from rolellm.models.prompts.encode import encode_prompt
 from rolellm.playing.relay import build_error
 from rolellm.playing.server import listen, serve
@@ -103,7 +103,9 @@ class _Worker:
         def emit(event: _Event) -> None:
             loop.call_soon_threadsafe(events.put_nowait, event)
 
-        draft = Draft(adapter, form, prompt, read(Decoding, options), stops, bool(body.get("stream")), emit)
+        is_streamed = bool(body.get("stream"))
+        decoding = read(Decoding, options)
+        draft = Draft(form, prompt, decoding, emit, is_streamed=is_streamed, stops=stops, adapter=adapter)
         self._waiting.append(draft)
         # One turn for each draft, so that none is left: a turn takes whatever waits.
         self.thread.submit(self._complete_batch)
