@@ -1,7 +1,5 @@
 """Talks that last: their files, who the user is, greetings, memory, and what a kill or a bad file leaves of them."""
 
-from __future__ import annotations
-
 import json
 import random
 import resource
