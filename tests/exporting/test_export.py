@@ -65,7 +65,7 @@ def test_a_merged_model_is_the_run_s_and_has_its_passport(run: Path, tmp_path: P
     passport = show(exported.out).content
     assert passport == show(exported.out / "model.safetensors").content
     assert (passport["role"]["name"], passport["license"]) == (ROLE, "mit")
-    assert passport["check"]["equal_replies"] == 8
+    assert passport["check"]["equal_replies"] == 8 and "revision" not in passport["base"]
     assert str(tmp_path) not in json.dumps(passport)
     with safe_open(exported.out / "model.safetensors", "pt") as tensors:
         assert tensors.metadata()["format"] == "pt"
