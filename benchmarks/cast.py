@@ -18,9 +18,9 @@ import torch
 from common import environment, existing, make_parser, report
 from peft import LoraConfig, get_peft_model
 
-from rolellm.models.adapters import AdapterModel, Draft
+from rolellm.models.adapters import AdapterModel
 from rolellm.models.load import load_whole, open_tokenizer
-from rolellm.models.local_model import Decoding
+from rolellm.models.local_model import Decoding, Draft
 
 
 def _make_adapter(base: Path, folder: Path, rank: int) -> int:
@@ -57,7 +57,7 @@ def main() -> None:
         drafts = []
         for name, form in model.forms.items():
             prompt = form.encode([{"role": "user", "content": f"Who are you, {name}?"}])
-            drafts.append(Draft(name, form, prompt, Decoding(max_new_tokens=8), (), False, lambda _: None))
+            drafts.append(Draft(form, prompt, Decoding(max_new_tokens=8), lambda _: None, adapter=name))
         model.complete(drafts)
         drafts.clear()
         cast = _measure_memory() - empty

@@ -19,6 +19,7 @@ from rolellm.models.prompts.render import make_messages
 
 from .commands import command  # noqa: F401  # fixture
 from .forking import lukewarm, warm  # noqa: F401  # fixtures
+from .pages import start_page  # noqa: F401  # fixture
 
 # Before anything imports datasets or huggingface_hub, which read these once.
 _HOME = tempfile.TemporaryDirectory(prefix="rolellm-tests-")

@@ -1,7 +1,5 @@
 """Replies of several adapters on one base."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any
@@ -9,8 +7,8 @@ from typing import Any
 import pytest
 
 from rolellm.core.errors import ModelError
-from rolellm.models.adapters import PLAIN, AdapterModel, Draft
-from rolellm.models.local_model import Completion, Decoding, LocalModel
+from rolellm.models.adapters import PLAIN, AdapterModel
+from rolellm.models.local_model import Completion, Decoding, Draft, LocalModel
 
 # PEFT 0.19 warns of an output layer that is tied to the embeddings.
 pytestmark = pytest.mark.filterwarnings("ignore:Model has .tie_word_embeddings:UserWarning")
@@ -47,7 +45,7 @@ def test_a_mixed_batch_gives_each_the_reply_that_it_gets_alone(tiny_model: Path,
             form = model.forms[name]
             prompt = form.encode([{"role": "user", "content": "Who asks? " * (index + 1)}])
             decoding = Decoding(max_new_tokens=6 + index, temperature=temperature, seed=index)
-            drafts.append(Draft(name, form, prompt, decoding, (), index % 2 == 0, events.append))
+            drafts.append(Draft(form, prompt, decoding, events.append, index % 2 == 0, adapter=name))
             replies.append(events)
         model.complete(drafts)
         return [("".join(events[:-1]), events[-1]) for events in replies]
@@ -71,7 +69,7 @@ def test_what_is_no_adapter_for_the_base_leaves_it_as_it_was(tiny_model: Path, t
     model = AdapterModel(str(tiny_model))
     dora = make_adapter(tiny_model, tmp_path / "dora", 0, use_dora=True)
     model.add("dora", dora)
-    draft = Draft("dora", model.forms["dora"], [1], Decoding(), (), False, print)
+    draft = Draft(model.forms["dora"], [1], Decoding(), print, adapter="dora")
     assert model.find_group(draft) == "dora"
     with pytest.raises(ModelError, match="is not an adapter"):
         model.add("eve", str(tiny_model))
@@ -104,7 +102,7 @@ def test_an_adapter_with_whole_modules_is_not_mixed_with_its_base(
 ) -> None:
     model = AdapterModel(str(tiny_model))
     model.add("whole", make_adapter(tiny_model, tmp_path / "whole", 1, **options))
-    drafts = [Draft(name, model.forms[name], [1], Decoding(), (), False, print) for name in (PLAIN, "whole")]
+    drafts = [Draft(model.forms[name], [1], Decoding(), print, adapter=name) for name in (PLAIN, "whole")]
     assert [model.find_group(draft) for draft in drafts] == ["", "whole"]
 
 

@@ -1,17 +1,10 @@
 """The page of `rolellm chat --web`: what each model is asked, votes, and the page in a real browser."""
 
-from __future__ import annotations
-
 import asyncio
 import json
-import os
-import re
-import signal
 import subprocess
-import sys
-import time
 from base64 import b64encode
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -28,10 +21,8 @@ from rolellm.llm.scripted import ScriptedModel
 from rolellm.playing.player import RolePlayer
 from rolellm.playing.settings import TalkSettings
 
+from ..pages import ROLELLM, Browser, Started
 from .conftest import write_card
-
-ROLELLM = str(Path(sys.executable).parent / "rolellm")
-ENTER = "\ue007"
 
 
 @pytest.fixture
@@ -144,44 +135,16 @@ def test_a_folder_of_something_else_is_no_folder_of_votes(make_page: Any, tmp_pa
         make_page("fox")
 
 
-class Started:
-    """`rolellm chat … --web` at work."""
-
-    def __init__(self, url: str, process: Any) -> None:
-        self.url, self.process = url, process
-
-    def stop(self) -> str:
-        """Stop it, check that it told nothing on standard error since it began, and return what it said."""
-        self.process.send_signal(signal.SIGINT)
-        said, errors = self.process.communicate(timeout=60)
-        assert (errors, self.process.returncode) == ("", 0)
-        return str(said)
-
-
 @pytest.fixture
-def start(tmp_path: Path, upstream: Any) -> Iterator[Callable[..., Started]]:
+def start(tmp_path: Path, upstream: Any, start_page: Callable[..., Started]) -> Callable[..., Started]:
     """Starts the page with the card; ``other.yaml`` is a second model."""
     write_card(tmp_path)
     (tmp_path / "other.yaml").write_text(f"endpoints: [{{base_url: '{upstream.url}', model: owl}}]\n")
-    running = []
 
     def begin(*words: str, role: str = "ada.json") -> Started:
-        command = [ROLELLM, "chat", role, "--web", "--llm", upstream.url, "--model", "parrot", *words]
-        env = {**os.environ, "OMP_NUM_THREADS": "1", "GRADIO_TEMP_DIR": str(tmp_path / "gradio")}
-        env["XDG_DATA_HOME"] = str(tmp_path)
-        process = subprocess.Popen(
-            command, cwd=tmp_path, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        running.append(process)
-        said = process.stderr.readline()
-        found = re.search(r"Open (http://127\.0\.0\.1:\d+/\?key=[\w-]{22}) in", said)
-        assert found, said + process.stderr.read()
-        return Started(found[1], process)
+        return start_page("chat", role, "--llm", upstream.url, "--model", "parrot", *words)
 
-    yield begin
-    for process in running:
-        process.kill()
-        process.communicate()
+    return begin
 
 
 @pytest.mark.slow
@@ -198,38 +161,6 @@ def test_only_who_has_the_key_comes_in(start: Any, upstream: Any) -> None:
         assert "samesite=strict" in httpx2.get(started.url).headers["set-cookie"].lower()
     assert len(upstream.bodies) == before
     started.stop()
-
-
-class Browser:
-    """The page in a browser."""
-
-    def __init__(self, driver: Any, url: str) -> None:
-        self.driver = driver
-        driver.get(url)
-
-    def read(self) -> list[str]:
-        find = "return [...document.querySelectorAll('.message')].map((one) => one.innerText.trim())"
-        return list(self.driver.execute_script(find))
-
-    def wait(self, true: Callable[[], Any]) -> None:
-        end = time.monotonic() + 60
-        while not true():
-            assert time.monotonic() < end, self.driver.find_element("tag name", "body").text
-            time.sleep(0.05)
-
-    def press(self, name: str, index: int = -1) -> None:
-        """Press a button by its text or label."""
-        path = f"//button[starts-with(normalize-space(), '{name}') or @aria-label='{name}']"
-        self.wait(lambda: self.driver.find_elements("xpath", path))
-        self.driver.find_elements("xpath", path)[index].click()
-
-    @property
-    def box(self) -> Any:
-        return self.driver.find_elements("css selector", "textarea[placeholder='Say something']")[0]
-
-    def say(self, text: str) -> None:
-        self.box.clear()
-        self.box.send_keys(text + ENTER)
 
 
 @pytest.mark.browser

@@ -1,7 +1,5 @@
 """`rolellm serve`, asked by the real `openai` client, and by clients that leave or send what they should not."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil
@@ -372,8 +370,12 @@ def _check_local(client: openai.OpenAI, process: Any) -> None:
     )
     texts = [chunk.choices[0].delta.content or "" for chunk in streamed if chunk.choices]
     assert "".join(texts) == whole.partition(whole[2])[0]
-    with pytest.raises(openai.BadRequestError, match="ignores n, response_format; leave that out"):
-        ask(client, "Why?", model="queen of hearts", max_tokens=8, n=2, response_format={"type": "json_object"})
+    # Open WebUI offers dozens with each message.
+    tools: Any = [{"type": "function", "function": {"name": "look", "description": "why? " * 1000}}]
+    assert go_on("Why?", length=6, tools=tools) == whole
+    with pytest.raises(openai.BadRequestError, match="ignores n, tool_choice; leave that out"):
+        choice: Any = "required"
+        ask(client, "Why?", model="queen of hearts", max_tokens=8, n=2, tools=tools, tool_choice=choice)
     with pytest.raises(openai.BadRequestError, match="too many for a context of 512"):
         ask(client, "why? " * 200_000, model="queen of hearts")
     said = process.err.read_text(encoding="utf-8")

@@ -1,7 +1,5 @@
 """`rolellm serve`, asked as SillyTavern, Open WebUI and agents ask: tools, turns to be continued, groups, nudges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 
@@ -84,7 +82,7 @@ def test_a_turn_of_the_role_that_comes_last_is_continued_where_the_client_says_s
     assert sent(turn("user", "Why?"), thoughts, continue_final_message=True)[1] == thoughts
 
 
-BOB, TOM = {"name": "Bob"}, {"name": "Tom"}
+TOM = {"name": "Tom"}
 
 
 @pytest.mark.parametrize(
@@ -95,9 +93,9 @@ BOB, TOM = {"name": "Bob"}, {"name": "Tom"}
             [
                 turn("user", "Hi.", **TOM),
                 turn("assistant", "Aye.", name="Ada_Fenn"),
-                turn("assistant", "Me too.", **BOB),
+                turn("assistant", "Me too.", name="Old_Bob"),
             ],
-            ["user: Tom: Hi.", "assistant: Aye.", "user: Bob: Me too."],
+            ["user: Tom: Hi.", "assistant: Aye.", "user: Old Bob: Me too."],
             id="another-character",
         ),
         pytest.param(
@@ -109,6 +107,23 @@ BOB, TOM = {"name": "Bob"}, {"name": "Tom"}
             [turn("user", "Hi.", name="____"), turn("assistant", "Aye.", name="___"), turn("user", "Why?", name=7)],
             ["user: Hi.", "assistant: Aye.", "user: Why?"],
             id="no-letters",
+        ),
+        pytest.param(
+            # As SillyTavern sends it by default.
+            [
+                turn("user", "Hi."),
+                turn("assistant", "Ada Fenn: Aye."),
+                turn("assistant", "Bob: Me: too."),
+                turn("assistant", "Ada Fenn: Why?"),
+                turn("user", "So."),
+            ],
+            ["user: Hi.", "assistant: Aye.", "user: Bob: Me: too.", "assistant: Why?", "user: So."],
+            id="names-in-texts",
+        ),
+        pytest.param(
+            [turn("user", "Hi."), turn("assistant", "Note: one."), turn("assistant", "Bob: two."), turn("user", "So.")],
+            ["user: Hi.", "assistant: Note: one.\n\nBob: two.", "user: So."],
+            id="no-role-is-named",
         ),
         pytest.param(
             [turn("user", "Hi."), turn("assistant", "One."), turn("assistant", "Two."), turn("user", "Why?")],

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.errors import DataError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_json
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Request, RunOptions
@@ -33,7 +33,7 @@ from rolellm.scenes.coser import (
     swap_profiles,
 )
 from rolellm.scenes.critique import CritiqueScenes
-from rolellm.scenes.play import PlayScenes, ScenesResult
+from rolellm.scenes.play import PlayScenes, ScenesResult, play_scene
 from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter, Secret, read_scene
 from rolellm.scenes.thoughts import strip_inner_thoughts
 from rolellm.scenes.visibility import SceneTurn, build_talk, find_lapses
@@ -231,6 +231,28 @@ def test_a_scene_that_cannot_be_played_is_refused_in_words(tmp_path: Path, chang
 def test_the_cast_has_to_be_in_the_scene(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="in no scene"):
         play(tmp_path, scene(), speak, cast={"Zed": llm_of(speak)})
+
+
+def test_a_person_stops_in_the_middle_and_goes_on_and_sees_no_thought_of_others(tmp_path: Path) -> None:
+    lines = iter([" ", "Good evening.", "", signal.SIGINT, "Farewell."])
+
+    def read_line(prompt: str) -> str:
+        line = next(lines)
+        if isinstance(line, str):
+            return line
+        signal.raise_signal(line)
+        return prompt
+
+    shown: list[SceneTurn] = []
+    options: Any = {"me": "Brom", "show": shown.append, "read_line": read_line, "out": tmp_path}
+    with pytest.raises(StoppedShortError, match="asked to stop"):
+        play_scene(scene(), llm_of(speak), **options)
+    shown.clear()
+    play_scene(scene(), llm_of(speak), **options)
+    assert [turn.text for turn in shown if turn.speaker == "Brom"] == ["Good evening.", "Farewell."]
+    assert len(shown) == 6 and "thought" not in str(shown)
+    with pytest.raises(SettingsError, match=r"Zed is not in the scene.*Ada, Brom, Cleo"):
+        play_scene(scene(), llm_of(speak), me="Zed")
 
 
 def coser_row(**more: Any) -> dict[str, Any]:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -129,11 +131,20 @@ def prepare_gradio() -> None:
 
 def serve_until_stopped(page: Blocks, *, port: int, share: bool = False) -> None:
     """Serve a page, and say where it is, until somebody asks to stop."""
-    from rolellm.reporting.labelling.serve import serve_page, wait_for_stop
+    from rolellm.reporting.labelling.serve import wait_for_stop
+
+    with open_page(page, port=port, share=share):
+        wait_for_stop()
+
+
+@contextmanager
+def open_page(page: Blocks, *, port: int, share: bool = False) -> Iterator[None]:
+    """Serve a page within the block, and say where it is."""
+    from rolellm.reporting.labelling.serve import serve_page
 
     with serve_page(page, port=port, share=share) as url:
         say(f"Open {url} in a browser. Press Ctrl-C to stop.", err=True)
-        wait_for_stop()
+        yield
 
 
 def get_login() -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import replace
@@ -26,21 +27,30 @@ if TYPE_CHECKING:
 
 
 @settings
-class _Page:
+class PageOptions:
     """Page.
 
     Attributes:
-        web: Talk on a local page instead.
-        against: With --web: a second model that replies as well, for blind votes; a folder, a Hub id, or YAML settings.
-        votes: With --web: the folder of the votes, which `rolellm label --agreement` reads.
+        web: Use a local page instead of the terminal.
         port: With --web: port to listen on; 0 for any that is free.
-        share: With --web: also give the page a public address through a Gradio server; anyone who has it can enter.
     """
 
     web: bool = False
+    port: Advanced[int] = Field(default=0, ge=0, le=65_535)
+
+
+@settings
+class _VotePage(PageOptions):
+    """Page.
+
+    Attributes:
+        against: With --web: a second model that replies as well, for blind votes; a folder, a Hub id, or YAML settings.
+        votes: With --web: the folder of the votes, which `rolellm label --agreement` reads.
+        share: With --web: also give the page a public address through a Gradio server; anyone who has it can enter.
+    """
+
     against: Advanced[str | None] = None
     votes: Advanced[Path] = Path("rolellm-votes")
-    port: Advanced[int] = Field(default=0, ge=0, le=65_535)
     share: Advanced[bool] = False
 
 
@@ -50,7 +60,7 @@ def run_chat(
     model_options: PlayedOptions,
     play_settings: PlaySettings,
     talk_settings: TalkSettings,
-    page: _Page,
+    page: _VotePage,
     resume: bool = False,
 ) -> None:
     """Talk to a role in the terminal or on a local page (--web).
@@ -115,7 +125,7 @@ def make_played_llm(chosen: PlayedOptions, calls: CallOptions | None = None, def
 
 
 def _serve_talk_page(
-    players: Mapping[str, RolePlayer], role: str, page: _Page, talk_settings: TalkSettings, resume: bool
+    players: Mapping[str, RolePlayer], role: str, page: _VotePage, talk_settings: TalkSettings, resume: bool
 ) -> None:
     """Serve the page until somebody asks to stop."""
     from rolellm.cli.label import get_login, serve_until_stopped
@@ -161,7 +171,7 @@ def run_serve(
     key = _read_client_key(key_env)
     with ExitStack() as stack:
         listening = stack.enter_context(server.listen(host, port))
-        stack.enter_context(handle_signals(_raise_interrupt))
+        stack.enter_context(handle_signals(signal.default_int_handler))
         cast = list(map(_read_member, roles))
         backend = stack.enter_context(_reach_model(model_options, base, engine, cast))
         players = server.play_all(backend.llm, [part for part, _ in cast], **dump(limits))
@@ -204,15 +214,18 @@ def _read_member(word: str) -> tuple[Part, str]:
     role, equals, adapter = word.rpartition("=")
     if not equals or Path(word).exists():
         return find_part(word), ""
-    if Path(adapter).is_dir():
-        adapter = str(Path(adapter).absolute())
     try:
-        return find_part(role), adapter
+        return find_part(role), _make_absolute(adapter)
     except SettingsError as error:
         raise SettingsError(
             f"{error}. An adapter has no system prompt of its own: give the character's folder or card, "
             f"such as ada.json={adapter}"
         ) from error
+
+
+def _make_absolute(model: str) -> str:
+    """Make a folder's path absolute; a Hub id stays."""
+    return str(Path(model).absolute()) if Path(model).is_dir() else model
 
 
 def _read_client_key(key_env: str | None) -> str:
@@ -232,30 +245,22 @@ def _reach_model(
     if base and (chosen.model or chosen.llm):
         raise SettingsError("--base names the model already; leave --model and --llm out")
     adapters = {adapter: part.sheet.role for part, adapter in cast if adapter}
-    if chosen.llm or not (base or chosen.model or adapters):
+    model = base or chosen.model
+    if chosen.llm or not (model or adapters):
         # Adapters are models of that server.
         served = {adapter: adapter for adapter in adapters}
         return nullcontext(Backend(make_played_llm(chosen), served=served))
     require("torch", "transformers", extra="train")
     from rolellm.models.find import find_model
 
-    source = find_model(base or chosen.model or next(iter(adapters)))
+    source = find_model(model or next(iter(adapters)))
     default = ""
-    if source.adapter is not None:
-        if base:
-            raise SettingsError(f"{base} is an adapter; give its base: --base {source.base}")
-        if chosen.model:
-            default = source.adapter
-            if Path(default).is_dir():
-                default = str(Path(default).absolute())
-            adapters.setdefault(default, Path(default).name)
+    if model and source.adapter is not None:
+        default = _make_absolute(source.adapter)
+        adapters.setdefault(default, Path(default).name)
     command = find_vllm(engine)
     if command is not None:
         say("starting vLLM …", err=True)
         return run_vllm(command, source.base, adapters, default)
     say("loading the model …", err=True)
     return run_builtin(source.base, adapters, default)
-
-
-def _raise_interrupt(*_: object) -> None:
-    raise KeyboardInterrupt

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -12,16 +13,18 @@ import typer
 
 from rolellm.cli.llm_options import get_scripted_models, stop_if_dry
 from rolellm.cli.options import with_options
-from rolellm.cli.output import say
-from rolellm.cli.play import make_played_llm
-from rolellm.core.errors import SettingsError
+from rolellm.cli.output import RETRY, say
+from rolellm.cli.play import PageOptions, make_played_llm
+from rolellm.core.errors import EndpointError, ModelError, SettingsError, StoppedShortError
 from rolellm.core.result import Result
 from rolellm.core.settings import Advanced, dump
+from rolellm.llm.dispatcher import STOP_REQUEST
 from rolellm.llm.llm import LLM, CallOptions, EngineOptions
 from rolellm.playing.settings import PlaySettings
 from rolellm.runs import Run
 
 if TYPE_CHECKING:
+    from rolellm.scenes.scene import Scene
     from rolellm.scenes.visibility import SceneTurn
 
 
@@ -30,6 +33,7 @@ def run_scene(
     model_options: EngineOptions,
     call_options: CallOptions,
     settings: PlaySettings,
+    page: PageOptions,
     file: Annotated[str, typer.Argument(metavar="[SCENE.yaml]")] = "",
     cast: list[str] | None = None,
     director: Advanced[Path | None] = None,
@@ -86,7 +90,40 @@ def run_scene(
     if model_options.is_named:
         llm = make_played_llm(model_options, call_options)
         stop_if_dry(PlayScenes([scene], settings, **models), llm)
-    return play_scene(scene, llm, **models, me=me, show=_show, out=out, **dump(settings))
+    play = partial(play_scene, scene, llm, **models, me=me, out=out, **dump(settings))
+    if page.web:
+        return _play_on_page(play, scene, me, page)
+    terminal = _Terminal()
+    if me is not None:
+        say(f"{scene.introduce(me)}\n", err=True)
+    return play(show=terminal.show, read_line=terminal.read_line)
+
+
+def _play_on_page(play: Callable[..., Run[Any]], scene: Scene, me: str | None, options: PageOptions) -> Run[Any]:
+    """Play a scene on a page, which stays until somebody asks to stop."""
+    from rolellm.cli.label import open_page, prepare_gradio
+
+    prepare_gradio()
+
+    from rolellm.reporting.labelling.serve import wait_for_stop
+    from rolellm.reporting.labelling.stage import ScenePage
+
+    page = ScenePage(scene, me)
+    with open_page(page.build(), port=options.port):
+        try:
+            run = play(show=page.add, read_line=page.read_line)
+        except (EndpointError, ModelError, StoppedShortError) as error:
+            if STOP_REQUEST not in str(error):
+                page.end(str(error))
+                wait_for_stop()
+            raise
+        (played,) = run.result.scenes
+        if played.is_whole:
+            page.end("The scene has ended.")
+        else:
+            page.end(f"The scene ended early: {played.ended}. The same command with --set {RETRY} asks again.")
+        wait_for_stop()
+    return run
 
 
 def _run_coser(
@@ -162,5 +199,16 @@ def _read_llm(path: Path | None) -> LLM | None:
     return None if path is None else LLM.of(path, get_scripted_models())
 
 
-def _show(turn: SceneTurn) -> None:
-    say(f"{turn.speaker}: {turn.text}\n", err=True)
+class _Terminal:
+    """Shows turns, but not again what was just typed."""
+
+    def __init__(self) -> None:
+        self._typed = ""
+
+    def read_line(self, prompt: str) -> str:
+        self._typed = input(prompt)
+        return self._typed
+
+    def show(self, turn: SceneTurn) -> None:
+        if turn.text != self._typed:
+            say(f"{turn.speaker}: {turn.text}\n", err=True)

@@ -85,7 +85,10 @@ def _is_in_loop() -> bool:
 
 @contextmanager
 def handle_signals(handler: Callable[[int, FrameType | None], None]) -> Iterator[None]:
-    """Within the block, a handler hears of signals to stop; only in the main thread."""
+    """Within the block, a handler hears of signals to stop; outside the main thread, which alone hears any, of none."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
     before = {number: signal.signal(number, handler) for number in _SIGNALS}
     try:
         yield
@@ -107,9 +110,6 @@ def note_stop_requests(plan: str, *, is_single: bool) -> Iterator[threading.Even
         Where the request is noted. Outside the main thread, which alone hears signals, none ever is.
     """
     request = threading.Event()
-    if threading.current_thread() is not threading.main_thread():
-        yield request
-        return
     sentence = f"{plan}; once more stops at once" if is_single else plan
 
     def handle_signal(_number: int, _frame: FrameType | None) -> None:

@@ -25,7 +25,7 @@ from rolellm.core.locks import lock_folder
 from rolellm.core.progress import open_bar
 from rolellm.core.text import format_count
 from rolellm.llm.batch import STATE, BatchDispatcher, BatchState
-from rolellm.llm.dispatcher import Dispatcher, StopAskingError
+from rolellm.llm.dispatcher import STOP_REQUEST, Dispatcher, StopAskingError
 from rolellm.llm.journal import Journal, JournalFullError
 from rolellm.llm.model import (
     Accept,
@@ -205,7 +205,7 @@ class Client(ExitStack):
             if run.stopped is None and run.in_flight and not self.options.batch:
                 calls = format_count(run.in_flight, "call")
                 sys.stderr.write(f"stopping; waiting for {calls} in flight (Ctrl-C again to drop them)\n")
-            run.stop(StopAskingError("asked to stop"))
+            run.stop(StopAskingError(STOP_REQUEST))
 
         async def ask_all() -> None:
             showing = asyncio.create_task(self._show_progress(run, bar))

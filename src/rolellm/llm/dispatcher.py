@@ -9,7 +9,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Generic
+from typing import Final, Generic
 
 from rolellm.llm.journal import Journal, JournalFullError
 from rolellm.llm.model import (
@@ -133,6 +133,9 @@ _AT_ONCE = 64
 _PATIENCE = 10
 # What sums of many small amounts may be off by, in US dollars.
 _DUST = 1e-12
+
+#: The reason of a stop on Ctrl-C.
+STOP_REQUEST: Final = "asked to stop"
 
 
 class StopAskingError(Exception):

@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any, Final
 from rolellm.core.errors import ModelError, SettingsError, require
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.progress import open_bar
-from rolellm.llm.dispatcher import StopAskingError
+from rolellm.llm.dispatcher import STOP_REQUEST, StopAskingError
 from rolellm.llm.local import LocalChat
 from rolellm.llm.model import CallError, Json, Model, Request
 from rolellm.llm.settings import ModelSettings
@@ -267,7 +267,7 @@ class VLLMServer:
                 if process.poll() is not None:
                     raise ModelError(self._describe_end(process))
                 if is_stopped():
-                    raise StopAskingError("asked to stop")
+                    raise StopAskingError(STOP_REQUEST)
                 await asyncio.sleep(1)
                 bar.update()
 

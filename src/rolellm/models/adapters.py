@@ -5,21 +5,17 @@ PEFT adds to each row of a batch what the row's own adapter says (its ``adapter_
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from rolellm.core.errors import ModelError
 from rolellm.core.fingerprint import hash_json
 from rolellm.models.find import hash_model, read_adapter_config
 from rolellm.models.load import load_adapter
-from rolellm.models.local_model import Completion, Decoding, LocalModel, generate_padded, make_chooser
-
-if TYPE_CHECKING:
-    import torch
+from rolellm.models.local_model import Draft, LocalModel, complete_drafts
 
 #: PEFT's name of the base without an adapter.
 PLAIN: Final = "__base__"
@@ -27,65 +23,6 @@ PLAIN: Final = "__base__"
 _NOT_MIXED: Final = ("use_dora", "alora_invocation_tokens")
 #: Settings of an adapter that is alone on its base.
 _ALONE: Final = ("modules_to_save", "trainable_token_indices")
-
-
-@dataclass(slots=True, eq=False)
-class Draft:
-    """A reply that is made.
-
-    Attributes:
-        adapter: The name of the adapter, or `PLAIN` for the base.
-        form: What gives its prompt and reads its tokens.
-        prompt: Token ids.
-        decoding: How its tokens are chosen.
-        stops: Texts that end it.
-        is_streamed: Whether its text is given as it is made.
-        emit: Called with pieces of text where it is streamed, and at last with the reply.
-        is_abandoned: Set when nobody waits for it any more.
-    """
-
-    adapter: str
-    form: LocalModel
-    prompt: list[int]
-    decoding: Decoding
-    stops: Sequence[str]
-    is_streamed: bool
-    emit: Callable[[str | Completion | Exception], object]
-    is_abandoned: bool = False
-    _tokens: list[int] = field(default_factory=list)
-    _emitted: int = 0
-    _is_done: bool = False
-
-    def add(self, token: int) -> bool:
-        """Take a token, and tell whether it was the last."""
-        if self._is_done or self.is_abandoned:
-            return True
-        is_end = token in self.form.stops
-        if not is_end:
-            self._tokens.append(token)
-        count = len(self._tokens) + is_end
-        is_full = count == self.decoding.max_new_tokens
-        if not (is_end or is_full or self.is_streamed or self.stops):
-            return False
-        text = self.form.tokenizer.decode(self._tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        ends = [text.index(stop) for stop in self.stops if stop in text]
-        if ends:
-            is_end = True
-            text = text[: min(ends)]
-        self._is_done = is_end or is_full
-        ready = text
-        if not self._is_done:
-            # Half a character is held back, and what may begin a text that ends the reply.
-            ready = text.rstrip("\ufffd")
-            held = max(map(len, self.stops), default=1) - 1
-            ready = ready[: max(0, len(ready) - held)]
-        if self.is_streamed and len(ready) > self._emitted:
-            self.emit(ready[self._emitted :])
-            self._emitted = len(ready)
-        if self._is_done:
-            finish: Any = "stop" if is_end else "length"
-            self.emit(Completion(text, finish, prompt_tokens=len(self.prompt), new_tokens=count))
-        return self._is_done
 
 
 class AdapterModel:
@@ -170,31 +107,9 @@ class AdapterModel:
         Args:
             drafts: Replies of one group.
         """
-        import torch
-        from transformers import GenerationConfig, StoppingCriteriaList
-
-        limit = max(draft.decoding.max_new_tokens for draft in drafts)
-        choosers = [make_chooser(draft.decoding, [""]) for draft in drafts]
-
-        def choose(scores: torch.Tensor, rows: Sequence[int], step: int) -> torch.Tensor:
-            chosen = []
-            for row in rows:
-                last_step = drafts[row].decoding.max_new_tokens - 1
-                chosen.append(choosers[row](scores[row, None], [0], min(step, last_step)))
-            return torch.cat(chosen)
-
-        def add_tokens(so_far: torch.Tensor, _scores: Any) -> torch.Tensor:
-            tokens = so_far[:, -1].tolist()
-            is_done = [draft.add(token) for draft, token in zip(drafts, tokens, strict=True)]
-            return torch.tensor(is_done, device=so_far.device)
-
         more, scope = self._choose_adapters(drafts)
-        # What is masked may be any token.
-        config = GenerationConfig(max_new_tokens=limit, pad_token_id=0)
-        criteria = StoppingCriteriaList([add_tokens])
         with scope:
-            prompts = [draft.prompt for draft in drafts]
-            generate_padded(self._weights, prompts, choose, config, stopping_criteria=criteria, **more)
+            complete_drafts(self._weights, drafts, **more)
 
     def _choose_adapters(self, drafts: Sequence[Draft]) -> tuple[dict[str, Any], Any]:
         """The adapters as PEFT's ``generate`` gets them, and what holds meanwhile."""

@@ -9,10 +9,9 @@ import random
 import threading
 import warnings
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import CancelledError
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError, require
 from rolellm.core.fingerprint import hash_json
@@ -27,6 +26,10 @@ if TYPE_CHECKING:
     import torch
 
     from rolellm.models.prefix_generation import BatchLimits, Choose, SharedGeneration
+
+
+#: The most replies in a batch, by device: a step on an H200 takes 27 ms for one row and 36 for 256.
+MOST_ROWS: Final = {"cpu": 8, "cuda": 256}
 
 
 @settings
@@ -452,47 +455,38 @@ class LocalModel:
             ModelError: When the weights cannot be loaded.
         """
         self.load()
-        pieces: queue.SimpleQueue[str | Exception | None] = queue.SimpleQueue()
-        is_abandoned = threading.Event()
+        events: queue.SimpleQueue[str | Completion | Exception] = queue.SimpleQueue()
+        draft = Draft(self, prompt, decoding, events.put, is_trimmed=True, key=key)
 
         def run_generation() -> None:
-            streamer = _Pieces(self._text, pieces, is_abandoned)
             try:
-                (reply,) = self._generate([prompt], decoding, [key], streamer=streamer)
-                if ended is not None:
-                    ended(self.make_completion(prompt, reply).finish)
-                pieces.put(None)
+                complete_drafts(self._model, [draft])
             except Exception as error:
-                pieces.put(error)
+                events.put(error)
 
         thread = threading.Thread(target=run_generation, daemon=True)
         thread.start()
         try:
-            piece = pieces.get()
-            while piece is not None:
-                if isinstance(piece, Exception):
-                    raise piece
-                yield piece
-                piece = pieces.get()
+            event = events.get()
+            while isinstance(event, str):
+                yield event
+                event = events.get()
+            if isinstance(event, Exception):
+                raise event
+            if ended is not None:
+                ended(event.finish)
         finally:
-            is_abandoned.set()
+            draft.is_abandoned = True
             thread.join()
 
-    def _generate(
-        self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], **more: Any
-    ) -> list[list[int]]:
-        output = self._generate_raw(prompts, decoding, keys, **more)
+    def _generate(self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str]) -> list[list[int]]:
+        output = self._generate_raw(prompts, decoding, keys)
         longest = max(map(len, prompts))
         replies: list[list[int]] = output[:, longest:].tolist()
         return replies
 
     def _generate_raw(
-        self,
-        prompts: Sequence[Sequence[int]],
-        decoding: Decoding,
-        keys: Sequence[str],
-        streamer: Any = None,
-        **options: Any,
+        self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], **options: Any
     ) -> Any:
         """Return what transformers' own ``generate`` gives for prompts padded on the left."""
         from transformers import GenerationConfig
@@ -501,8 +495,7 @@ class LocalModel:
         config = GenerationConfig(
             max_new_tokens=decoding.max_new_tokens, eos_token_id=self.stops, pad_token_id=self._padding, **options
         )
-        choose = make_chooser(decoding, keys)
-        return generate_padded(self._model, prompts, choose, config, streamer=streamer)
+        return generate_padded(self._model, prompts, make_chooser(decoding, keys), config)
 
     @property
     def _padding(self) -> int:
@@ -528,9 +521,12 @@ class LocalModel:
 
     def _text(self, reply: list[int]) -> str:
         """The text of a reply's tokens, up to the end token where there is one."""
-        tokens = reply[: self._find_end(reply)]
+        return self.decode(reply[: self._find_end(reply)]).strip()
+
+    def decode(self, tokens: Sequence[int]) -> str:
+        """Decode tokens without those that are special."""
         text: str = self.tokenizer.decode(tokens, skip_special_tokens=True, clean_up_tokenization_spaces=False)
-        return text.strip()
+        return text
 
 
 @functools.lru_cache(maxsize=4)
@@ -539,44 +535,102 @@ def _load_once(model: str, adapter: str | None, device: Device, dtype: DType) ->
     return LocalModel(model, adapter=adapter, device=device, dtype=dtype)
 
 
-class _Pieces:
-    """The streamer that `generate` gives new tokens to: puts what they add to the text into a queue.
+@dataclass(slots=True, eq=False)
+class Draft:
+    """A reply that is made.
 
-    Half a character is held back, and so is white space that may be the reply's end.
-
-    Args:
-        text: Makes a text of tokens.
-        pieces: Where its pieces go.
-        is_abandoned: Set when nobody reads them any more.
+    Attributes:
+        form: What gives its prompt and reads its tokens.
+        prompt: Token ids.
+        decoding: How its tokens are chosen.
+        emit: Called with pieces of text where it is streamed, and at last with the reply.
+        is_streamed: Whether its text is given as it is made.
+        is_trimmed: Whether white space at both ends is cut.
+        stops: Texts that end it.
+        adapter: The name of an adapter, where there are several.
+        key: What seeds the sampling.
+        is_abandoned: Set when nobody waits for it any more.
     """
 
-    def __init__(
-        self, text: Callable[[list[int]], str], pieces: queue.SimpleQueue[Any], is_abandoned: threading.Event
-    ) -> None:
-        self._text = text
-        self._pieces = pieces
-        self._is_abandoned = is_abandoned
-        self._reply: list[int] | None = None
-        self._given = ""
+    form: LocalModel
+    prompt: Sequence[int]
+    decoding: Decoding
+    emit: Callable[[str | Completion | Exception], object]
+    is_streamed: bool = True
+    is_trimmed: bool = False
+    stops: Sequence[str] = ()
+    adapter: str = ""
+    key: str = ""
+    is_abandoned: bool = False
+    _tokens: list[int] = field(default_factory=list)
+    _emitted: int = 0
+    _is_done: bool = False
 
-    def put(self, value: torch.Tensor) -> None:
-        """Take the prompt, then one token at a time."""
-        if self._is_abandoned.is_set():
-            raise CancelledError("nobody reads the stream any more")
-        if self._reply is None:
-            self._reply = []
-            return
-        self._reply += value.tolist()
-        self._give(self._text(self._reply).rstrip("\ufffd"))
+    def add(self, token: int) -> bool:
+        """Take a token, and tell whether it was the last."""
+        if self._is_done or self.is_abandoned:
+            return True
+        is_end = token in self.form.stops
+        if not is_end:
+            self._tokens.append(token)
+        count = len(self._tokens) + is_end
+        is_full = count == self.decoding.max_new_tokens
+        if not (is_end or is_full or self.is_streamed or self.stops):
+            return False
+        text = self.form.decode(self._tokens)
+        if self.is_trimmed:
+            text = text.strip()
+        ends = [text.index(stop) for stop in self.stops if stop in text]
+        if ends:
+            is_end = True
+            text = text[: min(ends)]
+        self._is_done = is_end or is_full
+        ready = text
+        if not self._is_done:
+            # Half a character is held back, and what may begin a text that ends the reply.
+            ready = text.rstrip("\ufffd")
+            held = max(map(len, self.stops), default=1) - 1
+            ready = ready[: max(0, len(ready) - held)]
+        if self.is_streamed and len(ready) > self._emitted:
+            self.emit(ready[self._emitted :])
+            self._emitted = len(ready)
+        if self._is_done:
+            finish: Finish = "stop" if is_end else "length"
+            self.emit(Completion(text, finish, prompt_tokens=len(self.prompt), new_tokens=count))
+        return self._is_done
 
-    def end(self) -> None:
-        """Give what was held back."""
-        self._give(self._text(self._reply or []))
 
-    def _give(self, text: str) -> None:
-        if len(text) > len(self._given):
-            self._pieces.put(text[len(self._given) :])
-            self._given = text
+def complete_drafts(model: Any, drafts: Sequence[Draft], **options: Any) -> None:
+    """Make replies in one batch; each is the one that it would be alone, up to rounding.
+
+    Args:
+        model: The weights.
+        drafts: The replies.
+        options: For ``generate``.
+    """
+    import torch
+    from transformers import GenerationConfig, StoppingCriteriaList
+
+    choosers = [make_chooser(draft.decoding, [draft.key]) for draft in drafts]
+
+    def choose(scores: torch.Tensor, rows: Sequence[int], step: int) -> torch.Tensor:
+        chosen = []
+        for row in rows:
+            last_step = drafts[row].decoding.max_new_tokens - 1
+            chosen.append(choosers[row](scores[row, None], [0], min(step, last_step)))
+        return torch.cat(chosen)
+
+    def add_tokens(so_far: torch.Tensor, _scores: Any) -> torch.Tensor:
+        tokens = so_far[:, -1].tolist()
+        is_done = [draft.add(token) for draft, token in zip(drafts, tokens, strict=True)]
+        return torch.tensor(is_done, device=so_far.device)
+
+    limit = max(draft.decoding.max_new_tokens for draft in drafts)
+    # What is masked may be any token.
+    config = GenerationConfig(max_new_tokens=limit, pad_token_id=0)
+    prompts = [draft.prompt for draft in drafts]
+    criteria = StoppingCriteriaList([add_tokens])
+    generate_padded(model, prompts, choose, config, stopping_criteria=criteria, **options)
 
 
 def make_chooser(decoding: Decoding, keys: Sequence[str]) -> Choose:

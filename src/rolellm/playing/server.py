@@ -32,8 +32,9 @@ from rolellm.core.records import Language, Profile, Turn
 from rolellm.core.settings import describe_alternatives
 from rolellm.core.text import find_name, fold_name
 from rolellm.llm.endpoint import Endpoint
-from rolellm.llm.model import Message, strip_thoughts, user
+from rolellm.llm.model import Message, assistant, strip_thoughts, user
 from rolellm.llm.openai_format import read_content
+from rolellm.models.adapters import PLAIN
 from rolellm.models.prompts.render import ONWARD, OPENING, format_turn
 from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.relay import Relay, Upstream, build_error
@@ -48,6 +49,8 @@ _LIMITS = ("max_completion_tokens", "max_tokens")
 #: Servers that go on with an assistant's turn at the end only when told to; others do it by themselves, or cannot.
 _TOLD_TO_CONTINUE: Final = ("vllm", "sglang")
 _CONTINUE: Final = {"continue_final_message": True, "add_generation_prompt": False}
+#: A speaker's name at the beginning of a text.
+_NAMED = re.compile(r"([^:：\n]{1,60})[:：]\s*")
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 
 
@@ -184,11 +187,15 @@ async def _prepare(request: Request, body: dict[str, Any]) -> tuple[str, dict[st
     name = _find_model(body.get("model"), request.app.state.names)
     player = players.get(name)
     sent = {**body, **settings.extra_body, **_name_model(request, name)}
+    if body.get("tools") and settings.model == PLAIN:
+        # Clients such as Open WebUI offer theirs with each message; no model has to take one.
+        warnings.warn("this model has no tools, so a client's are left out", RoleLLMWarning, stacklevel=2)
+        body = {**body, "tools": None}
     try:
         if player is not None:
             sent = {name: value for name, value in sent.items() if name not in _CONTINUE}
             # It may count many tokens.
-            sent["messages"] = await run_sync(_play, player, body)
+            sent["messages"] = await run_sync(_play, player, body, list(players))
             if sent["messages"][-1]["role"] == "assistant":
                 sent |= upstream.continuing
     except RoleLLMError as error:
@@ -359,8 +366,8 @@ def _find_model(name: Any, names: list[str]) -> str:
     return match
 
 
-def _play(player: RolePlayer, body: dict[str, Any]) -> list[dict[str, Any]]:
-    """The messages with the role's prompt, tool calls and their results as they are.
+def _play(player: RolePlayer, body: dict[str, Any], names: list[str]) -> list[dict[str, Any]]:
+    """The messages with the role's prompt, tool calls and their results as they are; `names` are those of all roles.
 
     A client's system turns before the talk go after the role's. Those after it go at the end of the user's last message
     or, after a turn of the role, into a message of their own. A turn of the role that comes last is continued where the
@@ -373,7 +380,8 @@ def _play(player: RolePlayer, body: dict[str, Any]) -> list[dict[str, Any]]:
     more = _join_turns(turns[:first])
     after = _join_turns(turns[end:])
     sheet = player.part.sheet
-    turns, items = _merge_turns(turns[first:end], body["messages"][first:end], sheet)
+    turns, items = _take_names(turns[first:end], body["messages"][first:end], [*sheet.names, *names])
+    turns, items = _merge_turns(turns, items, sheet)
     cue = _choose_cue(turns, sheet.language, after, is_continued)
     if cue is not None:
         turns.append(user(cue))
@@ -416,6 +424,29 @@ def _choose_cue(turns: list[Message], language: Language, after: str, is_continu
     if not turns:
         return OPENING[language]
     return None if last_role == "tool" or is_continued else ONWARD[language]
+
+
+def _take_names(
+    turns: list[Message], items: list[dict[str, Any]], names: list[str]
+) -> tuple[list[Message], list[dict[str, Any]]]:
+    """Turns with their speakers' names taken from the texts, where all of the role's side begin with one.
+
+    So SillyTavern sends a group. Some other text may begin alike, so one name has to be that of a role here.
+    """
+    matches: dict[int, re.Match[str]] = {}
+    for index, turn in enumerate(turns):
+        if turn.role == "assistant" and not items[index].get("tool_calls"):
+            match = _NAMED.match(turn.content)
+            if match is None:
+                return turns, items
+            matches[index] = match
+    if all(find_name(match[1], names) is None for match in matches.values()):
+        return turns, items
+    turns, items = list(turns), list(items)
+    for index, match in matches.items():
+        turns[index] = assistant(turns[index].content[match.end() :])
+        items[index] = {**items[index], "name": match[1]}
+    return turns, items
 
 
 def _merge_turns(
@@ -469,7 +500,8 @@ def _read_speaker(turn: Message, item: dict[str, Any], sheet: Profile) -> str:
         return ""
     if not fold_name(name) or find_name(name, sheet.names):
         return ""
-    return name
+    # OpenAI's names have no spaces.
+    return name.replace("_", " ")
 
 
 def _read_messages(body: dict[str, Any], is_continued: bool) -> list[Message]:

@@ -55,5 +55,5 @@ class TalkSettings:
 
     me: str = ""
     persona: str = ""
-    greeting: int = Field(default=1, ge=1)
+    greeting: Advanced[int] = Field(default=1, ge=1)
     memory: Memory = "none"

@@ -11,8 +11,10 @@ import hashlib
 import json
 import re
 import shlex
+import signal
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Final, NamedTuple
@@ -20,15 +22,16 @@ from typing import Any, ClassVar, Final, NamedTuple
 from rolellm.characters.roles import Part
 from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.folders import use_working_folder
+from rolellm.core.interrupts import handle_signals
 from rolellm.core.records import Profile
 from rolellm.core.result import Result
 from rolellm.core.settings import describe_alternatives, dump, read, suggest_keywords
 from rolellm.core.table import Table
 from rolellm.core.text import format_count
+from rolellm.llm.dispatcher import STOP_REQUEST, StopAskingError
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
     Accept,
-    CallError,
     Failure,
     Finish,
     Message,
@@ -330,7 +333,7 @@ class _Stage:
                 break
             outcome = yield call
             if isinstance(outcome, Failure):
-                ended = outcome.reason
+                ended = f"no turn of {speaker}: {outcome.reason}"
                 break
             usage += outcome.reply.usage
             text, spoken_for = cut_other_speakers(outcome.value, speaker, scene.names)
@@ -388,18 +391,12 @@ class _Stage:
     def _tell(self, name: str) -> str:
         """Tell a character of the scene: what everybody knows, whom it meets, and what it wants."""
         scene = self._scene
-        character = scene.character(name)
-        others = []
-        for other in scene.characters:
-            if other.name == name or not character.meets(other):
-                continue
-            others.append(f"{other.name} ({other.known_as})" if other.known_as else other.name)
         return self._prompts.character.fill(
             role=name,
             setting=scene.setting,
             topic=scene.topic,
-            others="; ".join(others),
-            motivation=character.motivation,
+            others=scene.describe_others(name),
+            motivation=scene.character(name).motivation,
         )
 
     def _request(self, text: str, turns: Sequence[SceneTurn], sampling: Sampling, task: str) -> Request:
@@ -463,6 +460,7 @@ def play_scene(
     prompts: str | Path | None = None,
     me: str | None = None,
     show: Callable[[SceneTurn], object] | None = None,
+    read_line: Callable[[str], str] = input,
     out: str | Path | None = None,
     **options: Any,
 ) -> Run[ScenesResult]:
@@ -476,6 +474,7 @@ def play_scene(
         prompts: A YAML file with prompts of your own, see `rolellm.scenes.prompts.OwnPrompts`.
         me: The character whose lines you type.
         show: Called with each turn as it is played; with `me`, with what this character sees of it.
+        read_line: Called for each line of yours with a prompt; by default reads it from the terminal.
         out: The run's folder, with ``transcript.jsonl`` as it goes; the same call goes on with a scene that stopped.
         options: Fields of `rolellm.playing.settings.PlaySettings`, such as ``temperature``.
 
@@ -487,7 +486,8 @@ def play_scene(
         scene = read_scene(scene)
     models = {name: LLM.resolve(model) for name, model in (cast or {}).items()}
     if me is not None:
-        models[me] = LLM.of(ScriptedModel(_read_line, rules_hash="a person", name=me, concurrency=1))
+        scene.character(me)
+        models[me] = LLM.of(ScriptedModel(partial(_read_line, me, read_line), rules_hash="a person", name=me))
     if llm is None:
         without = [name for name in scene.names if name not in models]
         if without:
@@ -522,22 +522,26 @@ class _Transcript:
             stream.write(json.dumps(asdict(turn), ensure_ascii=False) + "\n")
         if self._show is None:
             return
-        if self._me is None:
+        if self._me in (None, turn.speaker):
             self._show(turn)
-        elif turn.speaker != self._me and self._me in turn.present:
+        elif self._me in turn.present and turn.visible_text:
             self._show(replace(turn, text=strip_inner_thoughts(turn.text)))
 
 
-def _read_line(request: Request) -> str:
-    """Read a person's turn from the terminal.
+def _read_line(me: str, read_line: Callable[[str], str], _: Request) -> str:
+    """Read a person's turn.
 
     Raises:
-        CallError: At the end of the input.
+        StopAskingError: On Ctrl-C and at the end of the input.
     """
+    text = ""
     try:
-        return input(f"{request.tag.rpartition('/')[2]}> ")
-    except EOFError as error:
-        raise CallError("empty", "the input ended", retry=False) from error
+        with handle_signals(signal.default_int_handler):
+            while not text.strip():
+                text = read_line(f"{me}> ")
+    except (EOFError, KeyboardInterrupt) as error:
+        raise StopAskingError(STOP_REQUEST) from error
+    return text
 
 
 def _make_stand_in(request: Request) -> str:

@@ -145,8 +145,33 @@ class Scene:
         return [(name, text) for line in self.opening for name, text in line.items()]
 
     def character(self, name: str) -> SceneCharacter:
-        """Return a character by name."""
-        return next(character for character in self.characters if character.name == name)
+        """Return a character by name.
+
+        Raises:
+            SettingsError: When nobody in the scene has the name.
+        """
+        for character in self.characters:
+            if character.name == name:
+                return character
+        names = ", ".join(self.names)
+        raise SettingsError(f"{name} is not in the scene; name one of its characters: {names}")
+
+    def describe_others(self, name: str) -> str:
+        """Tell whom a character meets, as far as it knows them."""
+        character = self.character(name)
+        others = []
+        for other in self.characters:
+            if other.name == name or not character.meets(other):
+                continue
+            others.append(f"{other.name} ({other.known_as})" if other.known_as else other.name)
+        return "; ".join(others)
+
+    def introduce(self, me: str | None = None) -> str:
+        """Tell an onlooker, or the person who plays a character, what the scene is about."""
+        lines = [self.setting, self.topic]
+        if me is not None:
+            lines += [f"You are {me}. You meet: {self.describe_others(me)}", self.character(me).motivation]
+        return "\n\n".join(filter(None, lines))
 
     def list_present(self, turn: int) -> list[str]:
         """List who is there at a turn, counted from 1."""

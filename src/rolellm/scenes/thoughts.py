@@ -7,6 +7,7 @@ They are in ``[…]``, ``【…】`` or tags such as ``<role_thinking>``: the ma
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Final
 
 _MARKS: Final = {"[": "]", "【": "】"}
@@ -26,16 +27,29 @@ def strip_inner_thoughts(text: str) -> str:
     >>> strip_inner_thoughts("[He lies.] (nods) I see. [Does he know")
     '(nods) I see.'
     """
-    visible = []
-    position = 0
+    visible = [part for part, is_thought in split_thoughts(text) if not is_thought]
+    lines = (line.strip() for line in "".join(visible).split("\n"))
+    return _NEWLINES.sub("\n", "\n".join(lines)).strip()
+
+
+def split_thoughts(text: str) -> Iterator[tuple[str, bool]]:
+    """Split an utterance into its parts in order, each with whether it is a thought.
+
+    >>> list(split_thoughts("[He lies.] I see."))
+    [('[He lies.]', True), (' I see.', False)]
+    """
+    start = position = 0
     while position < len(text):
         end = _find_end(text, position)
         if end == position:
-            visible.append(text[position])
-            end += 1
-        position = end
-    lines = (line.strip() for line in "".join(visible).split("\n"))
-    return _NEWLINES.sub("\n", "\n".join(lines)).strip()
+            position += 1
+            continue
+        if start < position:
+            yield text[start:position], False
+        yield text[position:end], True
+        start = position = end
+    if start < len(text):
+        yield text[start:], False
 
 
 def _find_end(text: str, position: int) -> int:

@@ -65,7 +65,7 @@ def build_talk(scene: Scene, turns: Sequence[SceneTurn], name: str) -> list[Mess
     present: Sequence[str] = ()
     for turn in list_witnessed(turns, name):
         if turn.turn > 1:
-            seen += _tell_changes(scene, present, turn.present, name)
+            seen += tell_changes(scene, present, turn.present, name)
         present = turn.present
         if turn.speaker != name:
             seen.append(turn.visible_text)
@@ -74,12 +74,12 @@ def build_talk(scene: Scene, turns: Sequence[SceneTurn], name: str) -> list[Mess
         talk.append(assistant(turn.text))
         seen = []
     if turns:
-        seen += _tell_changes(scene, present, scene.list_present(len(turns) + 1), name)
+        seen += tell_changes(scene, present, scene.list_present(len(turns) + 1), name)
     return [*talk, *_join(scene, seen, is_first=not talk)]
 
 
-def _tell_changes(scene: Scene, before: Sequence[str], now: Sequence[str], name: str) -> list[str]:
-    """Tell who came and who left since a character last looked; of itself, nothing."""
+def tell_changes(scene: Scene, before: Sequence[str], now: Sequence[str], name: str | None = None) -> list[str]:
+    """Tell who came and who left since a character, or an onlooker, last looked; of the character itself, nothing."""
     changes = []
     for template, names, absent in (("scene_leaves", before, now), ("scene_enters", now, before)):
         for other in names:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+import signal
 import socket
 import threading
 from collections.abc import Iterator
@@ -26,6 +27,12 @@ _HEAD: Final = (
     "<meta http-equiv=\"Content-Security-Policy\" content=\"img-src 'self' data: blob:; media-src 'self'; "
     "connect-src 'self'; frame-src 'none'; form-action 'self'\">"
 )
+#: Of a scene: avatars next to names, dimmed thoughts, and no button that clears the view.
+_CSS: Final = """
+.scene img {display: inline; width: 2.2em; height: 2.2em; margin: 0; border-radius: 50%; object-fit: cover}
+.scene small {opacity: .6}
+.scene .icon-button-wrapper {display: none}
+"""
 
 
 class _KeyGuard:
@@ -88,6 +95,7 @@ def serve_page(page: gr.Blocks, *, port: int = 0, share: bool = False) -> Iterat
         ssr_mode=False,
         footer_links=[],
         head=_HEAD,
+        css=_CSS,
         theme=gr.themes.Default(font=["system-ui", "sans-serif"], font_mono=["monospace"]),
     )
     try:
@@ -98,9 +106,5 @@ def serve_page(page: gr.Blocks, *, port: int = 0, share: bool = False) -> Iterat
 
 def wait_for_stop() -> None:
     """Wait until somebody asks this process to stop; for the main thread, which alone hears signals."""
-    with handle_signals(_stop), suppress(KeyboardInterrupt):
+    with handle_signals(signal.default_int_handler), suppress(KeyboardInterrupt):
         threading.Event().wait()
-
-
-def _stop(*_: object) -> None:
-    raise KeyboardInterrupt

@@ -115,21 +115,16 @@ class TalkPage:
                 self._branch = gr.Button("Branch", size="sm", min_width=80)
                 self._file = gr.DownloadButton("Download", size="sm", min_width=80)
             self._summary = gr.Textbox(label=f"What {role} remembers of earlier turns", visible=False)
-            self._chatbot = gr.Chatbot(
-                label=role,
-                scale=1,
+            self._chatbot = make_chatbot(
+                role,
                 editable="all",
                 buttons=["copy", "copy_all"],
                 avatar_images=(None, self._picture),
-                latex_delimiters=[],
-                group_consecutive_messages=False,
                 # A thumb up is a vote.
                 feedback_options=("Like",) if is_blind else (),
             )
             self._swipes = gr.Radio(type="index", show_label=False, container=False, visible=False)
-            self._box = gr.Textbox(
-                show_label=False, container=False, placeholder="Say something", submit_btn=True, autofocus=True
-            )
+            self._box = make_box("Say something")
             self._turn = gr.State()
             views = [self._talks, self._branch, self._file, self._summary, self._chatbot, self._swipes, self._turn]
             plain: Any = {"outputs": [*views, self._box], "show_progress": "hidden"}
@@ -302,6 +297,16 @@ class TalkPage:
         except RoleLLMError as error:
             raise gr.Error(escape(str(error)), print_exception=False) from error
         gr.Info(escape(f"Vote kept in {self._votes}: {names[preferred]} is better."))
+
+
+def make_chatbot(label: str, **more: Any) -> gr.Chatbot:
+    """Make the view of a talk."""
+    return gr.Chatbot(label=label, scale=1, latex_delimiters=[], group_consecutive_messages=False, **more)
+
+
+def make_box(placeholder: str) -> gr.Textbox:
+    """Make the box in which a person types."""
+    return gr.Textbox(show_label=False, container=False, placeholder=placeholder, submit_btn=True, autofocus=True)
 
 
 def _get_name(chat: Chat) -> str:
