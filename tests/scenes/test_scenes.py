@@ -383,6 +383,19 @@ def write_evaluation(path: Path, severities: list[int], text: str = "x") -> Path
     return path
 
 
+def test_a_dry_run_asks_nothing_where_each_of_the_cast_has_its_own_model(
+    tmp_path: Path, llm_server: Callable[..., Any], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    server = llm_server()
+    Path("llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: m}}]", encoding="utf-8")
+    values = {"setting": "A tower.", "characters": [{"name": "Ada", "description": "x"}], "turns": 3}
+    Path("scene.yaml").write_text(json.dumps(values), encoding="utf-8")
+    shown = command("scene", "scene.yaml", "--cast", "Ada=llm.yaml", "--dry-run")
+    assert "3 requests" in shown.out
+    assert server.counts.calls == 0
+
+
 def test_two_evaluations_of_the_same_scenes_are_compared_scene_by_scene(tmp_path: Path) -> None:
     first = write_evaluation(tmp_path / "first.json", [1, 2, 3, 1, 2, 3, 1, 2], "by one cast")
     second = write_evaluation(tmp_path / "second.json", [3, 4, 5, 3, 4, 4, 3, 4], "by another")

@@ -513,7 +513,7 @@ class _Transcript:
         self._path = folder / TRANSCRIPT
         earlier = title
         # There may be none yet, or half a line.
-        with suppress(OSError, ValueError), self._path.open(encoding="utf-8") as stream:
+        with suppress(OSError, ValueError, LookupError), self._path.open(encoding="utf-8") as stream:
             earlier = json.loads(stream.readline())["scene"]
         if earlier != title:
             raise SettingsError(f"{folder} holds the scene {earlier}; name another folder for this one (--out)")
