@@ -1,7 +1,5 @@
 """Every script in benchmarks/ runs at its smallest; one that needs what no test has refuses in words."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

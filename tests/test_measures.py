@@ -1,7 +1,5 @@
 """What the command line measures, called from Python: the same objects, shown as tables."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

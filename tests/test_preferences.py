@@ -195,7 +195,8 @@ def test_swipes_are_the_cards_under_another_name_and_prompted_as_in_play(tmp_pat
 
 def test_retries_in_talks_with_a_character_are_pairs(tmp_path: Path, command: Command) -> None:
     folder = import_card(write_ahab(tmp_path / "ahab.json"), tmp_path / "ahab")
-    replies = iter([PLAIN, AHOY, "So be it."])
+    long = f"{PLAIN} {PLAIN}"
+    replies = iter([long, AHOY, "So be it."])
     player = RolePlayer(ScriptedModel(lambda _: next(replies), rules_hash=""), folder)
     chat = player.chat(folder / "talks" / "1.jsonl", me="Kai", persona="{{user}} is a cook.")
     chat.say("Name a fish.")
@@ -204,10 +205,12 @@ def test_retries_in_talks_with_a_character_are_pairs(tmp_path: Path, command: Co
     chat.say("Thanks.")
     with (folder / "talks" / "1.jsonl").open("a") as stream:
         stream.write('{"name": "Kai", "me')
+    shown = command("prefer", folder, "--out", tmp_path / "balanced")
+    assert "as many chosen replies have to be longer" in shown.err
     shown = command("prefer", folder, "--set", "balance=false", "--out", tmp_path / "run", "--json")
     assert shown.result["sources"]["swipes"]["dropped"]["broken_line"] == 1
     ((_, line),) = read_jsonl(tmp_path / "run" / "pairs.jsonl")
-    assert (line["chosen"][0]["content"], line["rejected"][0]["content"]) == (AHOY, PLAIN)
+    assert (line["chosen"][0]["content"], line["rejected"][0]["content"]) == (AHOY, long)
     assert line["prompt"] == [asdict(message) for message in prompt.messages] and "Kai is a cook" in str(line["prompt"])
 
 

@@ -1,7 +1,5 @@
 """Rewards under TRL's signature: what earns, what earns nothing, and how the roles of the release are ranked."""
 
-from __future__ import annotations
-
 import asyncio
 import inspect
 import math

@@ -462,7 +462,13 @@ class Preferences(Result):
         if not self.held_out.names:
             notes.append("note: no test split is known, so nothing was held out; name --config")
         if not self.pairs:
-            notes.append("note: no pair is left; the table says why. --no-balance keeps pairs whatever their lengths")
+            reason = "the table says why"
+            if any("unbalanced" in counts for counts in self.dropped.values()):
+                reason = (
+                    "as many chosen replies have to be longer than the rejected one as are shorter, or the model "
+                    "learns their length. Add pairs of the kind that is missing, or keep all: --set balance=false"
+                )
+            notes.append(f"note: no pair is left: {reason}")
         return notes
 
 

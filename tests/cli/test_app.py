@@ -1,7 +1,5 @@
 """What every command shares: its place in the list, errors of the system in words, and output that is inert."""
 
-from __future__ import annotations
-
 import json
 import os
 import resource

@@ -1,7 +1,5 @@
 """`rolellm chat` as a user has it: lines in, a talk out, and a sentence for whatever goes wrong."""
 
-from __future__ import annotations
-
 import json
 import subprocess
 import sys

@@ -1,7 +1,5 @@
 """``rolellm instruct`` through its entry point, with the scripted model."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

@@ -1,7 +1,5 @@
 """``rolellm judge`` as a user meets it: on the sample, with the rules that ship, a server, a jury, and a kill."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """How tables are printed: whole in a file, and with no figure cut on a narrow terminal."""
 
-from __future__ import annotations
-
 import pytest
 from rich.console import Console
 

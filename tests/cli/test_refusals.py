@@ -1,7 +1,5 @@
 """Bad usage of every command: a sentence on standard error, an exit code, and no file made or changed."""
 
-from __future__ import annotations
-
 import json
 import os
 import shlex

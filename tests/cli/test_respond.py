@@ -1,7 +1,5 @@
 """``rolellm respond`` as a user meets it, against the rules that ship and a server on this machine."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from functools import partial

@@ -1,7 +1,5 @@
 """``rolellm score`` through its entry point, on the embedded sample and on the real release."""
 
-from __future__ import annotations
-
 import json
 from functools import partial
 from pathlib import Path

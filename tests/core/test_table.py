@@ -1,13 +1,21 @@
-"""Tables as files: every number is there, and no text from outside is anything but text."""
+"""Tables as files, progress on a terminal, and threads that wait asleep."""
 
 import csv
 import io
+import os
 import re
+import subprocess
+import sys
+import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from rolellm.core import progress
+from rolellm.core.progress import announce_imports, open_bar, track_progress
 from rolellm.core.table import PERCENT, Format, Interval, Table, TableRow, write_tables
+from rolellm.core.threads import wait_briefly
 
 SCORE = Interval(0.29264, 0.25, 0.3401, 1200)
 
@@ -119,3 +127,76 @@ def test_latex_prints_intervals_marks_and_groups() -> None:
     assert r"\label{tab:scores}" in latex and "protocol paper" in latex
     # One rule under the heads, one under the published rows.
     assert latex.count(r"\midrule") == 2
+
+
+# --- progress
+
+
+LABEL = f"RoleGPT \x07\u202e{'x' * 200}"
+
+
+@pytest.mark.parametrize("is_terminal", [True, False])
+def test_what_is_shown(is_terminal: bool, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr(progress, "_DELAY", 0.01)
+    monkeypatch.setattr(progress, "_BETWEEN_LINES", 0.05)
+    monkeypatch.setattr("sys.stderr.isatty", lambda: is_terminal)
+    with open_bar(LABEL, 3, done=1, unit="rows") as bar:
+        bar.set_postfix_str("loss 2.31", refresh=False)
+        for _ in range(2):
+            time.sleep(0.1)
+            bar.update()
+    shown = capsys.readouterr().err
+    assert "\x07" not in shown and "\u202e" not in shown
+    assert ("\r" in shown) is is_terminal
+    assert "3/3" in shown and "rows/s, loss 2.31" in shown
+    assert len(shown.splitlines()) <= 4 or is_terminal
+
+
+def test_nothing_is_shown_of_what_is_quick_or_not_to_be_shown(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert list(track_progress([1, 2], "quick")) == [1, 2]
+    monkeypatch.setattr(progress, "_DELAY", 0.0)
+    with open_bar("hidden", 1, show=False) as bar:
+        bar.update()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_slow_import_is_named_on_a_terminal(tmp_path: Path) -> None:
+    (tmp_path / "slow_package.py").write_text("import time; time.sleep(1.5)")
+    code = "from rolellm.core.progress import announce_imports; announce_imports(); import slow_package"
+    near, far = os.openpty()
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(tmp_path), *sys.path])}
+    subprocess.run([sys.executable, "-c", code], stderr=far, env=env, check=True)
+    os.close(far)
+    assert os.read(near, 1000).decode().split() == ["Loading", "slow_package", "…"]
+    os.close(near)
+    announce_imports()
+    assert "imports" not in {thread.name for thread in threading.enumerate()}, "nothing where there is no terminal"
+
+
+# --- threads
+
+
+@pytest.mark.parametrize(
+    ("given", "spins"),
+    [
+        pytest.param({}, "20000", id="nothing-said"),
+        pytest.param({"GOMP_SPINCOUNT": "7"}, "7", id="spins-said"),
+        pytest.param({"OMP_WAIT_POLICY": "ACTIVE"}, None, id="policy-said"),
+    ],
+)
+def test_what_the_user_said_stands(given: dict[str, str], spins: str | None, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"):
+        monkeypatch.setenv(name, "")  # so that what is set below is taken back afterwards
+        monkeypatch.delenv(name)
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    wait_briefly()
+    assert os.environ.get("GOMP_SPINCOUNT") == spins
+
+
+def test_the_entry_point_gets_there_before_torch() -> None:
+    code = "import sys, rolellm.cli.train, rolellm.training.train, rolellm.core.threads; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"

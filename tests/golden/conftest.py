@@ -3,8 +3,6 @@
 Nothing of the library's own modules is named here but its entry point, so that they can be moved about.
 """
 
-from __future__ import annotations
-
 import csv
 import json
 import os

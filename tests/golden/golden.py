@@ -7,8 +7,6 @@ The recordings are in ``recorded/``, one file a group, one entry a case. After a
 writes them anew; read the difference before you commit it.
 """
 
-from __future__ import annotations
-
 import hashlib
 import json
 import math

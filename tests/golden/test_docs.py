@@ -1,7 +1,5 @@
 """The commands of README.md and docs/: each can be given as it stands there, and every option named anywhere exists."""
 
-from __future__ import annotations
-
 import re
 import shlex
 from collections.abc import Iterator

@@ -3,8 +3,6 @@
 What is compared, and how a recording is made anew, is in `golden`.
 """
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

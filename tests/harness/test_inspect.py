@@ -1,7 +1,5 @@
 """The tasks of inspect_ai, which needs an environment of its own: `make .venv-inspect/installed`."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 

@@ -1,7 +1,5 @@
 """The tasks of lighteval, which needs an environment of its own: `make .venv-lighteval/installed`."""
 
-from __future__ import annotations
-
 import json
 import os
 from pathlib import Path

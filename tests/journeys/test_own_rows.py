@@ -1,7 +1,5 @@
 """`rolellm eval --data`: the replies of one's own dialogues, asked for again and compared with what was said."""
 
-from __future__ import annotations
-
 import json
 import random
 import shutil

@@ -1,7 +1,5 @@
 """Replies of several adapters on one base."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """Sharing what prompts begin with: in every family that does it, replies are those of one prompt after the other."""
 
-from __future__ import annotations
-
 import random
 import resource
 import sys

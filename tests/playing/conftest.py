@@ -1,7 +1,5 @@
 """A server that streams, a card with all that a prompt takes from one, and `rolellm serve` as a process."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import os

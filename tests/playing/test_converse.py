@@ -1,7 +1,5 @@
 """A script is said to roles: sessions are kept and continued."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 from typing import Any

@@ -1,7 +1,5 @@
 """The page of `rolellm chat --web`: what each model is asked, votes, and the page in a real browser."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import subprocess

@@ -1,7 +1,5 @@
 """A role and the model that plays it: prompts, streams, talks, and what is refused in a sentence."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import threading

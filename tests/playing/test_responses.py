@@ -1,7 +1,5 @@
 """`/v1/responses` and `/v1/completions` of `rolellm serve`, asked by the real `openai` client."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Iterator
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`rolellm serve`, asked by the real `openai` client, and by clients that leave or send what they should not."""
 
-from __future__ import annotations
-
 import asyncio
 import json
 import shutil

@@ -1,7 +1,5 @@
 """`rolellm serve`, asked as SillyTavern, Open WebUI and agents ask: tools, turns to be continued, groups, nudges."""
 
-from __future__ import annotations
-
 from collections.abc import Callable
 from typing import Any
 

@@ -1,7 +1,5 @@
 """`rolellm serve` in front of servers that answer as none should."""
 
-from __future__ import annotations
-
 import contextlib
 import json
 import re

@@ -1,7 +1,5 @@
 """`rolellm chat` in a terminal of its own, as a person sees it."""
 
-from __future__ import annotations
-
 import errno
 import fcntl
 import os

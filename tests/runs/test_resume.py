@@ -1,7 +1,5 @@
 """Runs that are started, stopped, damaged, locked and continued in any order: nothing kept is paid for twice."""
 
-from __future__ import annotations
-
 import shutil
 import signal
 import tempfile

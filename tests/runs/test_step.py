@@ -1,7 +1,5 @@
 """Stages of our own: rounds, two models, dry runs, resuming, and folders that hold something else."""
 
-from __future__ import annotations
-
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Files of answers by the tiny model: made, continued, and read."""
 
-from __future__ import annotations
-
 import json
 import shutil
 from collections.abc import Callable, Sequence

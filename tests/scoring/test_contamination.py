@@ -1,7 +1,5 @@
 """Rows that a model was trained on: found before they are answered, noted in the sidecar, repeated by the score."""
 
-from __future__ import annotations
-
 import json
 import shutil
 import warnings

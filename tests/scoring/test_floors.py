@@ -1,7 +1,5 @@
 """What a score is read between: floors, baseline and reference, each from rows that make its value known beforehand."""
 
-from __future__ import annotations
-
 import json
 from dataclasses import replace
 from typing import Any

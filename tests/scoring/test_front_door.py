@@ -1,7 +1,5 @@
 """`rolellm.generate` and `rolellm.score`: from a dataset to answers to a score, as a notebook calls them."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

@@ -1,7 +1,5 @@
 """The `evaluate` module, loaded as a user loads it: by path, offline, in a process and a cache of its own."""
 
-from __future__ import annotations
-
 from pathlib import Path
 from typing import Any
 

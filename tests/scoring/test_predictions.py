@@ -1,7 +1,5 @@
 """Reading predictions and joining them to rows: every accepted form, and everything that must be counted and named."""
 
-from __future__ import annotations
-
 import json
 from collections.abc import Callable
 from pathlib import Path

@@ -1,7 +1,5 @@
 """Rouge-L's contract: which reference is chosen, what empty texts score, what is refused and in which words."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import pytest

@@ -1,7 +1,5 @@
 """Rouge-L against the two packages that define it, on open-ended text and on named traps."""
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Iterator

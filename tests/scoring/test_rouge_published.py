@@ -1,7 +1,5 @@
 """Rouge-L on the release itself: the published figures, and both packages pair for pair."""
 
-from __future__ import annotations
-
 import random
 import sys
 from collections.abc import Iterator

@@ -1,7 +1,5 @@
 """What counts as a word in Chinese, and that finding out leaves no trace."""
 
-from __future__ import annotations
-
 import unicodedata
 import warnings
 from collections.abc import Iterable

@@ -1,7 +1,5 @@
 """CUS, RAW, SPE and avg: what each is measured on, what is counted, and the recipe that goes with them."""
 
-from __future__ import annotations
-
 import json
 import random
 from collections.abc import Sequence

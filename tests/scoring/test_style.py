@@ -1,7 +1,5 @@
 """The style meter on roles whose style is known: what it must tell apart, and what it must not be able to."""
 
-from __future__ import annotations
-
 import random
 from pathlib import Path
 from typing import Any

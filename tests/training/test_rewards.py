@@ -1,7 +1,5 @@
 """The audit of rewards before training."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import numpy as np

@@ -1,7 +1,5 @@
 """Refusals and harmless answers of the base itself, mixed into training."""
 
-from __future__ import annotations
-
 import json
 from collections import Counter
 from collections.abc import Callable

@@ -214,15 +214,18 @@ def _read_member(word: str) -> tuple[Part, str]:
     role, equals, adapter = word.rpartition("=")
     if not equals or Path(word).exists():
         return find_part(word), ""
-    if Path(adapter).is_dir():
-        adapter = str(Path(adapter).absolute())
     try:
-        return find_part(role), adapter
+        return find_part(role), _make_absolute(adapter)
     except SettingsError as error:
         raise SettingsError(
             f"{error}. An adapter has no system prompt of its own: give the character's folder or card, "
             f"such as ada.json={adapter}"
         ) from error
+
+
+def _make_absolute(model: str) -> str:
+    """Make a folder's path absolute; a Hub id stays."""
+    return str(Path(model).absolute()) if Path(model).is_dir() else model
 
 
 def _read_client_key(key_env: str | None) -> str:
@@ -242,23 +245,19 @@ def _reach_model(
     if base and (chosen.model or chosen.llm):
         raise SettingsError("--base names the model already; leave --model and --llm out")
     adapters = {adapter: part.sheet.role for part, adapter in cast if adapter}
-    if chosen.llm or not (base or chosen.model or adapters):
+    model = base or chosen.model
+    if chosen.llm or not (model or adapters):
         # Adapters are models of that server.
         served = {adapter: adapter for adapter in adapters}
         return nullcontext(Backend(make_played_llm(chosen), served=served))
     require("torch", "transformers", extra="train")
     from rolellm.models.find import find_model
 
-    source = find_model(base or chosen.model or next(iter(adapters)))
+    source = find_model(model or next(iter(adapters)))
     default = ""
-    if source.adapter is not None:
-        if base:
-            raise SettingsError(f"{base} is an adapter; give its base: --base {source.base}")
-        if chosen.model:
-            default = source.adapter
-            if Path(default).is_dir():
-                default = str(Path(default).absolute())
-            adapters.setdefault(default, Path(default).name)
+    if model and source.adapter is not None:
+        default = _make_absolute(source.adapter)
+        adapters.setdefault(default, Path(default).name)
     command = find_vllm(engine)
     if command is not None:
         say("starting vLLM …", err=True)

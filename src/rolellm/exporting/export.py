@@ -54,7 +54,7 @@ class ExportSettings:
         quantize: Type of the weights in GGUF, such as f16, q8_0 or q4_k_m; by default the base's precision.
         llama_cpp: Folder of llama.cpp, or npm's node-llama-cpp; by default $LLAMA_CPP, then the PATH.
         license: License, as the Hub spells it, for the passport.
-        apart: Write the base and the adapter as two GGUF files.
+        apart: Write the base and an adapter as two GGUF files.
         scores: Output of rolellm score --json, for the passport; may be repeated.
     """
 
@@ -124,16 +124,12 @@ def export(run: Any, to: Format, out: str | Path, **options: Any) -> Exported:
     if to in ("merged", "vllm") and (chosen.quantize != "auto" or chosen.apart):
         raise SettingsError(f"{to} has no GGUF; leave --quantize and --set apart out, or export --to gguf")
     source = _ExportSource.find(run, chosen.role)
-    if chosen.apart and source.model.source.adapter is None:
-        raise SettingsError(f"{run} is a whole model, so there is no adapter to write apart; leave --set apart out")
     passport = make_passport(source.manifest, source.part, source.folder, chosen.scores, chosen.license)
     hints = []
     if source.part is None:
         hints.append("no role is named (--role), so there is no system prompt")
     with _explain_full_disk(target), TemporaryDirectory() as scratch:
         tools = LlamaCpp(chosen.llama_cpp, Path(scratch))
-        if to == "gguf":
-            tools.check_quantization(chosen.quantize)
         with fill_folder(target) as folder:
             files: list[Path] = []
             lines: list[list[str]] = []
@@ -331,21 +327,23 @@ def _check_files(
     language = "en" if source.part is None else source.part.sheet.language
     prompts = make_check_prompts(source.system, language)
     before = ask_model(LocalModel(str(source.folder)), prompts)
+    by = "transformers"
     if files and tools.find_server() is not None:
+        by = "llama.cpp's server"
         context = max(reply.prompt_tokens for reply in before) + REPLY_TOKENS + 1
         with tools.serve(files, context) as address:
-            return compare("llama.cpp's server", before, ask_server(address, prompts), source.model)
-    if not files:
-        after = ask_model(LocalModel(str(folder)), prompts)
-        return compare("transformers", before, after, source.model)
-    if len(files) == 1 and find_spec("gguf") is not None:
+            after = ask_server(address, prompts)
+    elif len(files) == 1 and find_spec("gguf") is not None:
         from transformers import AutoModelForCausalLM
 
         weights = load_part("GGUF", AutoModelForCausalLM, folder, gguf_file=files[0].name, dtype="float32")
         after = ask_model(source.model.with_weights(weights), prompts)
-        return compare("transformers", before, after, source.model)
-    hints.append(f"the GGUF was not run: llama.cpp's server is not here ({SERVER})")
-    with TemporaryDirectory(dir=folder) as name:
-        source.write_merged(Path(name))
-        after = ask_model(LocalModel(name), prompts)
-        return compare("transformers, before the conversion to GGUF", before, after, source.model)
+    elif files:
+        by = "transformers, before the conversion to GGUF"
+        hints.append(f"the GGUF was not run: llama.cpp's server is not here ({SERVER})")
+        with TemporaryDirectory(dir=folder) as name:
+            source.write_merged(Path(name))
+            after = ask_model(LocalModel(name), prompts)
+    else:
+        after = ask_model(LocalModel(str(folder)), prompts)
+    return compare(by, before, after, source.model)

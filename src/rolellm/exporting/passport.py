@@ -75,9 +75,10 @@ def make_passport(
             passport["role"]["card"] = hash_bytes(part.card.text.encode())
     if manifest is not None:
         base = manifest["base"]
-        passport["base"] = {"name": base.get("model") or base["name"], "revision": base.get("revision")}
-        if base.get("files"):
-            passport["base"]["files"] = base["files"]
+        passport["base"] = {"name": base.get("model") or base["name"]}
+        for key in ("revision", "files"):
+            if base.get(key):
+                passport["base"][key] = base[key]
         passport["recipe"] = {"hash": manifest["recipe_hash"], "method": manifest["method"]}
         passport["data"] = manifest["data"]
     # As `rolellm make` leaves it.

@@ -14,7 +14,7 @@ from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.llm.model import CallError, Finish, Json, Message, Price, Reply, Request
 from rolellm.llm.scripted import read_plain
-from rolellm.models.local_model import Decoding
+from rolellm.models.local_model import MOST_ROWS, Decoding
 
 if TYPE_CHECKING:
     from rolellm.models.local_model import Completion, LocalModel
@@ -63,8 +63,7 @@ class LocalChat:
 
     def __init__(self, model: LocalModel, *, batch_size: int | None = None) -> None:
         if batch_size is None:
-            # A step on an H200 takes 27 ms for one row and 36 for 256.
-            batch_size = 8 if model.device == "cpu" else 256
+            batch_size = MOST_ROWS[model.device]
         if batch_size < 1:
             raise SettingsError(f"the batch size is {batch_size}; it has to be at least 1")
         self.model = model

@@ -11,7 +11,7 @@ import warnings
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError, require
 from rolellm.core.fingerprint import hash_json
@@ -26,6 +26,10 @@ if TYPE_CHECKING:
     import torch
 
     from rolellm.models.prefix_generation import BatchLimits, Choose, SharedGeneration
+
+
+#: The most replies in a batch, by device: a step on an H200 takes 27 ms for one row and 36 for 256.
+MOST_ROWS: Final = {"cpu": 8, "cuda": 256}
 
 
 @settings

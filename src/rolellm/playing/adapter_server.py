@@ -24,27 +24,22 @@ from rolellm.core.errors import RoleLLMError, SettingsError
 from rolellm.core.settings import read
 from rolellm.llm.openai_format import read_content
 from rolellm.models.adapters import PLAIN, AdapterModel
-from rolellm.models.local_model import Completion, Decoding, Draft
+from rolellm.models.local_model import MOST_ROWS, Completion, Decoding, Draft
 from rolellm.models.prompts.encode import encode_prompt
 from rolellm.playing.relay import build_error
 from rolellm.playing.server import listen, serve
 
 #: Fields of a request that are not supported, with the values by which no reply is another.
 _IGNORED: Final[Mapping[str, Any]] = {
-    **dict.fromkeys(("audio", "function_call", "functions", "prediction", "reasoning_effort", "web_search_options")),
     "frequency_penalty": 0,
     "logit_bias": {},
     "logprobs": False,
-    "modalities": ["text"],
     "n": 1,
-    "parallel_tool_calls": True,
     "presence_penalty": 0,
     "response_format": {"type": "text"},
     "tool_choice": "auto",
     "top_logprobs": 0,
 }
-#: The most replies in a batch: a step on an H200 takes 27 ms for one row and 36 for 256.
-_ROWS: Final = {"cpu": 8, "cuda": 256}
 #: Tokens of a reply where the client does not say.
 _REPLY_TOKENS: Final = 1024
 #: Seconds between two looks whether the client is still there.
@@ -66,7 +61,7 @@ class _Worker:
         self.model = model
         self.context = model.forms[PLAIN].context
         self.thread = ThreadPoolExecutor(1)
-        self._rows = _ROWS[model.forms[PLAIN].device]
+        self._rows = MOST_ROWS[model.forms[PLAIN].device]
         self._waiting: list[Draft] = []
 
     def start(self, body: dict[str, Any]) -> tuple[Draft, asyncio.Queue[_Event]]:

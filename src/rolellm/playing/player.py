@@ -495,7 +495,7 @@ class Chat:
             self.talk = Talk.begin(part, file, settings.greeting)
         talk = self.talk
         if part.user:
-            talk.header |= {"user_name": part.user, "persona": part.persona}
+            talk.set_user(part)
         elif talk.user != (part.user_name, ""):
             part = part.with_user(*talk.user)
         self.player = player.with_role(part)

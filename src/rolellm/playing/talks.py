@@ -25,6 +25,8 @@ from rolellm.llm.model import Message, assistant, user
 TALKS: Final = "talks"
 #: The header's keys for the names of the user and of the role.
 _NAMES: Final = {"user_name": True, "character_name": False}
+#: The key of who the user is, in what SillyTavern keeps of a header.
+_PERSONA: Final = "rolellm_persona"
 #: Columns of a message that describes a talk.
 _WIDTH: Final = 60
 
@@ -76,6 +78,7 @@ class Talk:
         self.is_kept = True
         self._lines = lines
         self._stamp = 0
+        header.setdefault("chat_metadata", {})
         for key, is_user in _NAMES.items():
             names = [turn.get("name") for turn in self.turns if bool(turn.get("is_user")) is is_user]
             # So SillyTavern writes, and means the names of the turns.
@@ -94,8 +97,8 @@ class Talk:
             raise SettingsError(
                 f"there is no greeting {greeting}: {part.sheet.role} has {len(greetings)}; choose another, such as 1"
             )
-        names = {"user_name": part.user_name, "character_name": part.sheet.role}
-        talk = cls({**names, "persona": part.persona, "chat_metadata": {}}, [], path)
+        talk = cls({"user_name": "", "character_name": part.sheet.role}, [], path)
+        talk.set_user(part)
         if greetings:
             talk.add(assistant(greetings[greeting - 1]))
             talk.turns[0].update(swipes=list(greetings), swipe_id=greeting - 1)
@@ -131,7 +134,12 @@ class Talk:
     @property
     def user(self) -> tuple[str, str]:
         """The name of whoever talks to the role, and who that is; each may be empty."""
-        return str(self.header["user_name"]), str(self.header.get("persona", ""))
+        return str(self.header["user_name"]), str(self.header["chat_metadata"].get(_PERSONA, ""))
+
+    def set_user(self, part: Part) -> None:
+        """Set who talks to the role."""
+        self.header["user_name"] = part.user_name
+        self.header["chat_metadata"][_PERSONA] = part.persona
 
     @property
     def summary(self) -> str:

@@ -1,15 +1,28 @@
+"""Cards in every file: JSON, PNG, CHARX and a character's folder, what is read of them and what is refused."""
+
+import base64
 import json
+import random
+import struct
+import zipfile
+import zlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 
-from rolellm.characters.cards.card import MAX_CARD, load_card, parse_card
-from rolellm.core.errors import CardError
+from rolellm.characters.cards import card as card_module
+from rolellm.characters.cards.card import MAX_CARD, load_card, parse_card, save_card
+from rolellm.characters.folder import export_card, import_card, read_character
+from rolellm.core.errors import CardError, SettingsError
 
-from .conftest import make_card
+from .conftest import WritePng, chunk, make_card, text_chunk
+
+# --- JSON
 
 
 @pytest.mark.parametrize(
@@ -104,3 +117,290 @@ def test_any_object_is_a_card_or_refused(data: dict[str, Any], spec: str | None)
         parse_card(json.dumps({"spec": spec, "data": data}).encode())
     except CardError as error:
         assert str(error).isprintable()
+
+
+# --- CHARX
+
+
+ICON = "assets/icon/images/main.png"
+
+
+def write(file: Path, *members: tuple[str, bytes], before: bytes = b"") -> Path:
+    with file.open("wb") as stream:
+        stream.write(before)
+        with zipfile.ZipFile(stream, "w") as archive:
+            for name, content in members:
+                archive.writestr(name, content)
+    return file
+
+
+def members(file: Path) -> list[tuple[str, bytes]]:
+    with zipfile.ZipFile(file) as archive:
+        return [(name, archive.read(name)) for name in archive.namelist()]
+
+
+@pytest.fixture
+def card() -> bytes:
+    return make_card("v3", assets=[{"type": "icon", "uri": f"embeded://{ICON}", "name": "main", "ext": "png"}])
+
+
+@pytest.mark.parametrize("before", [b"", b"\xff\xd8\xff\xe0 a picture"])
+def test_a_charx_goes_in_and_out_with_its_assets(tmp_path: Path, card: bytes, before: bytes) -> None:
+    parts = ((ICON, b"pixels"), ("card.json", card), ("module.bin", b"\0\1"))
+    import_card(write(tmp_path / "ada.charx", *parts, before=before), tmp_path / "ada")
+    assert read_character(tmp_path / "ada").role == "Ada Fenn"
+    assert (tmp_path / "ada" / "card.json").read_bytes() == card
+    export_card(tmp_path / "ada", tmp_path / "out.charx")
+    written = dict(members(tmp_path / "out.charx"))
+    assert json.loads(written.pop("card.json")) == json.loads(card)
+    assert list(written.items()) == [parts[0], parts[2]]
+
+
+def test_other_cards_become_charx_and_charx_other_cards(tmp_path: Path, card: bytes) -> None:
+    (tmp_path / "v2.json").write_bytes(make_card())
+    import_card(tmp_path / "v2.json", tmp_path / "ada")
+    export_card(tmp_path / "ada", tmp_path / "a.charx")
+    assert load_card(tmp_path / "a.charx").name == "Ada Fenn"
+    import_card(write(tmp_path / "b.charx", ("card.json", card)), tmp_path / "ada", overwrite=True)
+    for ending in ("json", "png"):
+        warnings = export_card(tmp_path / "ada", tmp_path / f"b.{ending}").warnings
+        assert [f"is not copied into a .{ending}; write a .charx" in warning for warning in warnings] == [True]
+    import_card(tmp_path / "v2.json", tmp_path / "ada", overwrite=True)
+    assert not (tmp_path / "ada" / "card.charx").exists()
+    assert read_character(tmp_path / "ada").role == "Ada Fenn"
+
+
+def encrypted(file: Path) -> Path:
+    raw = bytearray(file.read_bytes())
+    for magic, flags in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        struct.pack_into("<H", raw, raw.index(magic) + flags, 1)
+    file.write_bytes(raw)
+    return file
+
+
+@pytest.mark.parametrize(
+    ("make", "says"),
+    [
+        pytest.param(lambda file: write(file, ("word/document.xml", b"x")), "a zip without card.json", id="other zip"),
+        pytest.param(lambda file: write(file, ("card.json", bytes(MAX_CARD + 1))), f"over {MAX_CARD:,}", id="large"),
+        pytest.param(lambda file: encrypted(write(file, ("card.json", b"{}"))), "encrypted", id="encrypted"),
+        pytest.param(lambda file: file.write_bytes(b"PK\x03\x04" + bytes(40)), "damaged", id="cut off"),
+    ],
+)
+def test_what_cannot_be_read_is_refused(make: Callable[[Path], Any], says: str, tmp_path: Path) -> None:
+    make(tmp_path / "a.charx")
+    with pytest.raises(CardError, match=rf"a\.charx: .*{says}"):
+        load_card(tmp_path / "a.charx")
+
+
+def test_a_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(card_module, "_MAX_FILE", 1000)
+    with pytest.raises(CardError, match="remove some of its assets"):
+        load_card(write(tmp_path / "a.charx", ("card.json", b"{}"), ("zeros", bytes(2000))))
+
+
+# --- PNG
+
+
+OLD, NEW = text_chunk("chara", make_card(first_mes="Old.")), text_chunk("ccv3", make_card("v3", first_mes="New."))
+HUGE = 2**31 - 1
+BOMB = zlib.compress(bytes(50_000_000), 9)
+IN_LINES = chunk(b"tEXt", b"Chara\0" + base64.encodebytes(make_card(first_mes="Old.")))
+PACKED = chunk(b"zTXt", b"chara\0\0" + zlib.compress(base64.b64encode(make_card(first_mes="Old."))))
+
+
+@pytest.mark.parametrize(
+    ("chunks", "first_mes", "note"),
+    [
+        pytest.param([IN_LINES], "Old.", "", id="base64 in lines"),
+        pytest.param([OLD, NEW], "New.", "", id="V3 wins over V2"),
+        pytest.param([OLD, chunk(b"tEXt", b"ccv3\0!!!")], "Old.", "`ccv3` text is not base64", id="V3 is broken"),
+    ],
+)
+def test_a_card_is_read(chunks: list[bytes], first_mes: str, note: str, write_png_file: WritePng) -> None:
+    card = load_card(write_png_file(*chunks))
+    assert card.first_mes == first_mes
+    assert any(note in text for text in card.notes) if note else card.notes == ()
+
+
+@pytest.mark.parametrize(
+    ("chunks", "says"),
+    [
+        pytest.param([chunk(b"tEXt", b"Comment\0hello")], "a picture without a card", id="another text"),
+        pytest.param([chunk(b"tEXt", b"chara\0\xff\xfe")], "not base64", id="not base64"),
+        pytest.param([chunk(b"tEXt", b"chara\0" + b"QUJD" * 7_500_000)], "bytes of JSON, the maximum", id="30 MB"),
+        pytest.param([chunk(b"tEXt", b"a\0" + b"QUJD" * 10_000_000)] * 2, "cut off or damaged", id="80 MB of texts"),
+        pytest.param([chunk(b"tEXt", b"chara\0e30=", length=HUGE)], "damaged", id="length lies, long"),
+        pytest.param([chunk(b"tEXt", b"chara\0e30=", checksum=7)], "damaged", id="false checksum"),
+        pytest.param([OLD, chunk(b"zTXt", b"chara\0\0" + BOMB)], "damaged", id="bomb in zTXt"),
+        pytest.param([OLD, chunk(b"iTXt", b"ccv3\0\1\0\0\0" + BOMB)], "damaged", id="bomb in iTXt"),
+    ],
+)
+def test_a_png_without_a_card_that_can_be_read_is_refused(
+    chunks: list[bytes], says: str, write_png_file: WritePng
+) -> None:
+    file = write_png_file(*chunks)
+    with pytest.raises(CardError, match=says) as caught:
+        load_card(file)
+    assert caught.value.path == file
+    assert str(caught.value).isprintable()
+
+
+@pytest.mark.parametrize("size", [(HUGE, HUGE), (10_000, 10_000)])
+def test_a_picture_that_claims_to_be_huge_is_refused(size: tuple[int, int], write_png_file: WritePng) -> None:
+    with pytest.raises(CardError, match="too large"):
+        load_card(write_png_file(OLD, size=size))
+
+
+def test_cut_off_anywhere_and_any_flipped_bit_is_refused(write_png_file: WritePng, tmp_path: Path) -> None:
+    whole = bytearray(write_png_file(text_chunk("chara", make_card())).read_bytes())
+    part = tmp_path / "part.png"
+    draw = random.Random(5)
+    for end in [*range(60), *draw.sample(range(60, len(whole)), 60)]:
+        part.write_bytes(whole[:end])
+        with pytest.raises(CardError):
+            load_card(part)
+    for _ in range(300):
+        # Pillow does not look into the end's chunk, which holds nothing.
+        bit = draw.randrange(8 * (len(whole) - 12))
+        whole[bit // 8] ^= 1 << bit % 8
+        part.write_bytes(whole)
+        with pytest.raises(CardError):
+            load_card(part)
+        whole[bit // 8] ^= 1 << bit % 8
+
+
+def test_a_picture_keeps_its_pixels_and_texts_and_loses_other_cards(write_png_file: WritePng, tmp_path: Path) -> None:
+    asset = chunk(b"tEXt", b"chara-ext-asset_:a\0QUJD")
+    file = write_png_file(text_chunk("Chara", make_card(name="Old")), asset, text_chunk("ccv3", make_card("v3")))
+    value = parse_card(make_card("v3", name="New")).raw
+    # Onto itself.
+    save_card(file, value, file)
+    with Image.open(file) as picture:
+        assert picture.size == (1, 1)
+        texts = picture.text  # type: ignore[attr-defined]
+    assert sorted(texts) == ["ccv3", "chara", "chara-ext-asset_:a"]
+    assert load_card(file).raw == value
+    older = parse_card(base64.b64decode(texts["chara"]))
+    assert (older.spec, older.name) == ("v2", "New")
+    before = file.read_bytes()
+    damaged = tmp_path / "damaged.png"
+    damaged.write_bytes(before[:-20])
+    with pytest.raises(CardError, match=r"damaged\.png"):
+        save_card(file, value, damaged)
+    assert file.read_bytes() == before
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["card.png", "damaged.png"]
+
+
+def test_an_animated_picture_stays_animated(tmp_path: Path) -> None:
+    frames = [Image.new("RGB", (4, 4), (shade, 0, 0)) for shade in (0, 100, 200)]
+    frames[0].save(tmp_path / "in.png", save_all=True, append_images=frames[1:])
+    save_card(tmp_path / "out.png", parse_card(make_card("v3")).raw, tmp_path / "in.png")
+    with Image.open(tmp_path / "out.png") as picture:
+        assert picture.n_frames == 3  # type: ignore[attr-defined]
+    assert load_card(tmp_path / "out.png").name == "Ada Fenn"
+
+
+# --- a character's folder
+
+
+ODD = b'{"z":1.0,"a":1e2,"z":[ ],"\\u0061":"\\u00e9"}'
+
+
+@pytest.fixture
+def raw() -> bytes:
+    return make_card(extensions="ODD").replace(b'"ODD"', ODD)
+
+
+@pytest.fixture
+def card_file(raw: bytes, tmp_path: Path) -> Path:
+    (tmp_path / "in").mkdir()
+    file = tmp_path / "in" / "ada.json"
+    file.write_bytes(raw)
+    return file
+
+
+def file_names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+@pytest.mark.parametrize("ending", ["json", "png", "charx"])
+def test_a_card_goes_in_and_out_with_all_that_came_with_it(
+    ending: str, card_file: Path, raw: bytes, tmp_path: Path
+) -> None:
+    assert import_card(card_file, tmp_path / "ada") == tmp_path / "ada"
+    assert file_names(tmp_path / "ada") == ["card.json", "dialogue.jsonl", "profile.json"]
+    assert (tmp_path / "ada" / "card.json").read_bytes() == raw
+    out = tmp_path / f"out.{ending}"
+    written = export_card(tmp_path / "ada", out)
+    assert written.changed == ()
+    data = json.loads(raw)["data"]
+    del data["character_book"]
+    assert {name: load_card(out).data[name] for name in data} == data
+
+
+def test_a_folder_with_other_things_is_never_written_to(card_file: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    (folder / "thesis.txt").write_text("x")
+    with pytest.raises(SettingsError, match="holds other files"):
+        import_card(card_file, folder, overwrite=True)
+    assert file_names(folder) == ["thesis.txt"]
+
+
+def test_a_character_is_replaced_only_when_asked(card_file: Path, tmp_path: Path, write_png_file: WritePng) -> None:
+    folder = tmp_path / "ada"
+    png = write_png_file(text_chunk("chara", make_card(name="Painted")))
+    import_card(png, folder)
+    assert file_names(folder) == ["card.json", "card.png", "dialogue.jsonl", "profile.json"]
+    (folder / "notes.txt").write_text("mine")
+    with pytest.raises(SettingsError, match="--overwrite"):
+        import_card(card_file, folder)
+    assert read_character(folder).role == "Painted"
+    import_card(card_file, folder, overwrite=True)
+    assert read_character(folder).role == "Ada Fenn"
+    # The old picture is not the new card's.
+    assert file_names(folder) == ["card.json", "dialogue.jsonl", "notes.txt", "profile.json"]
+
+
+@pytest.mark.parametrize("name", ["../../etc/x", "/etc/passwd", "..", "a/../../b", "C:\\x", "\u202etxt.exe", "-rf ~"])
+def test_nothing_is_written_outside_the_folder_whatever_the_name(name: str, tmp_path: Path) -> None:
+    (tmp_path / "work").mkdir()
+    file = tmp_path / "card.json"
+    file.write_bytes(make_card("v3", name=name, nickname=name, assets=[{"uri": name, "name": name, "type": "icon"}]))
+    import_card(file, tmp_path / "work" / "out")
+    export_card(tmp_path / "work" / "out", tmp_path / "work" / "card.png")
+    assert file_names(tmp_path) == ["card.json", "work"]
+    assert file_names(tmp_path / "work") == ["card.png", "out"]
+    assert file_names(tmp_path / "work" / "out") == ["card.json", "dialogue.jsonl", "profile.json"]
+
+
+def test_a_link_in_the_folder_is_replaced_not_followed(card_file: Path, tmp_path: Path) -> None:
+    other = tmp_path / "other.json"
+    other.write_text("mine")
+    import_card(card_file, tmp_path / "ada")
+    for name in ("profile.json", "dialogue.jsonl", "card.json"):
+        (tmp_path / "ada" / name).unlink()
+        (tmp_path / "ada" / name).symlink_to(other)
+    import_card(card_file, tmp_path / "ada", overwrite=True)
+    assert other.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("out", "options", "says"),
+    [
+        pytest.param("there.json", {}, "--overwrite", id="there already"),
+        pytest.param("folder.json", {"overwrite": True}, "choose another name", id="a folder"),
+        pytest.param("ada/profile.json", {"overwrite": True}, "is the character itself", id="the profile"),
+        pytest.param("new.json", {"picture": "x.png"}, "a picture goes into a .png", id="a picture for JSON"),
+    ],
+)
+def test_a_target_that_is_none_is_bad_usage(
+    out: str, options: dict[str, Any], says: str, card_file: Path, tmp_path: Path
+) -> None:
+    import_card(card_file, tmp_path / "ada")
+    (tmp_path / "there.json").write_text("mine")
+    (tmp_path / "folder.json").mkdir()
+    with pytest.raises(SettingsError, match=says):
+        export_card(tmp_path / "ada", tmp_path / out, **options)
+    assert (tmp_path / "there.json").read_text() == "mine"

@@ -1,4 +1,4 @@
-"""load_dataset("rolebench", …) as a notebook calls it."""
+"""load_dataset("rolebench", …) as a notebook calls it: the sample, the release, its script dialogue, and the Hub."""
 
 import inspect
 import json
@@ -7,17 +7,21 @@ import subprocess
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import datasets
 import pytest
 from datasets import get_dataset_config_names, get_dataset_split_names, load_dataset
+from huggingface_hub import DatasetCard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from rolellm.core.errors import ReleaseNotFoundError, SettingsError
+import rolellm
+from rolellm.core.errors import DataError, ReleaseNotFoundError, SettingsError
 from rolellm.core.records import Row
+from rolellm.core.text import fold
 from rolellm.data.rolebench.register import register
-from rolellm.data.rolebench.release import Release, iter_rows
+from rolellm.data.rolebench.release import Release, iter_rows, load_profiles, split_catchphrases
 from rolellm.data.rolebench.schema import CONFIGS, get_config
 from rolellm.data.rolebench.source import MissingFilesWarning, sample_folder
 
@@ -227,3 +231,245 @@ def test_any_text_is_kept_as_released(rows, write_release, tmp_path_factory):
 def test_config_and_split_names():
     assert get_dataset_config_names("rolebench") == list(CONFIGS)
     assert get_dataset_split_names("rolebench", "sample") == ["train", "test"]
+
+
+# --- the sample
+
+
+@pytest.fixture(scope="module")
+def sample():
+    return {name: split.to_list() for name, split in load_dataset("rolebench", "sample").items()}
+
+
+def test_no_question_of_test_stands_in_train_and_no_baseline_is_a_reference(sample):
+    trained = {fold(row["question"]) for row in sample["train"]}
+    assert not trained & {fold(row["question"]) for row in sample["test"]}
+    assert all(row["rolegpt"] and row["rolegpt"] not in row["references"] for row in sample["test"])
+
+
+def test_built_copy_is_up_to_date(root):
+    """Rebuild with `python dataset_scripts/rolebench/build.py --config sample` when this fails."""
+    folder = root / "dataset_scripts" / "rolebench"
+    assert rolellm.data.rolebench.dataset_fingerprint("sample") in DatasetCard.load(folder / "README.md").text
+    built = load_dataset(str(folder), "sample")
+    assert {name: split.to_list() for name, split in built.items()} == {
+        name: split.to_list() for name, split in load_dataset("rolebench", "sample").items()
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.realdata
+def test_no_text_of_the_release_is_in_the_sample(real_release, sample):
+    texts = {text for rows in sample.values() for row in rows for text in (row["question"], *row["references"])}
+    for path in real_release.rglob("*.jsonl"):
+        content = path.read_text(encoding="utf-8")
+        assert [text for text in texts if len(text) > 12 and text in content] == [], path
+
+
+# --- damaged releases
+
+
+TEST = "rolebench-eng/instruction-generalization/general/test.jsonl"
+GOOD = {"role": "Fox", "question": "Name a tree.", "generated": ["An oak."]}
+LINE = json.dumps(GOOD)
+
+
+def add_row(**row: Any) -> str:
+    """A good line, and one with another row."""
+    return f"{LINE}\n{json.dumps({'role': 'Fox', 'question': 'q', 'generated': ['a', 'b']} | row)}\n"
+
+
+DAMAGE = [
+    pytest.param(f"{LINE}\nnot json\n{LINE}\n", 2, "not valid JSON", id="broken-json"),
+    pytest.param(f'{LINE}\n{{"question": "q", "generated": ["a"]}}\n', 2, "at role: Field required", id="no-role"),
+    pytest.param(add_row(type=["script_based"]), 2, r"one `type` a reply \(2\)", id="types-do-not-match"),
+    pytest.param(add_row(generated=["a\ud800"]), 2, r"U\+D800", id="half-a-surrogate"),
+]
+
+
+@pytest.mark.parametrize(("content", "line", "words"), DAMAGE)
+def test_damage_names_file_line_and_expectation(content, line, words, write_release):
+    folder = write_release(**{TEST: content})
+    with pytest.raises(DataError, match=words) as caught:
+        load_dataset("rolebench", data_dir=str(folder))
+    assert caught.value.path == folder / TEST
+    assert caught.value.line == line
+    assert "rolellm data audit" in str(caught.value)
+
+
+SURROGATES = (
+    '{"instruction": "Dig\\ud800.", "target": "a", "role": "Fox", "question": "Q\\ud800", "generated": ["a"]}\n'
+)
+DESCRIPTIONS = "profiles-eng/desc.json"
+
+
+@pytest.mark.filterwarnings("ignore:rolebench 'instructions'")
+@pytest.mark.parametrize(
+    ("path", "content", "words"),
+    [
+        pytest.param(DESCRIPTIONS, '{"Fox": "\\ud800"}', "half a surrogate", id="half-a-surrogate"),
+        pytest.param(TEST, "", "the file is empty", id="empty"),
+        pytest.param(TEST.replace("test", "rolegpt_baseline"), SURROGATES, "half a", id="baseline"),
+    ],
+)
+def test_any_file_that_is_not_as_published_is_named(path, content, words, write_release):
+    folder = write_release(**{path: content})
+    with pytest.raises(DataError, match=words) as caught:
+        load_dataset("rolebench", "instructions" if path.startswith("instr") else None, data_dir=str(folder))
+    assert caught.value.path == folder / path
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("A fox.", ("A fox.", [])),
+        ('A fox. Your catchphrase is: "Sour!"', ("A fox.", ["Sour!"])),
+        ('A fox. Your catchphrases are: "Sour!" / "A-ha?"', ("A fox.", ["Sour!", "A-ha?"])),
+        ("一只狐狸。 Your catchphrases are: “酸！” / “哈”", ("一只狐狸。", ["酸！", "哈"])),
+    ],
+)
+def test_split_catchphrases(text, expected):
+    assert split_catchphrases(text) == expected
+
+
+# --- script dialogue
+
+
+CONFIG = "instruction-generalization-eng"
+
+
+def path(role: str) -> str:
+    return f"profiles-eng/profiles-eng-{role}.jsonl"
+
+
+def line(role: str, content: str, act: Any = 0, number: int = 0) -> dict[str, Any]:
+    return {"role": role, "content": content, "act_id": act, "diag_id": number}
+
+
+FOX = [line("scene", "A vineyard."), line("Crow", "Sing!", 0, 1), line("Fox", "No.", 0, 2), line("Fox", "Sour!", 1, 0)]
+OWL = [line("Fox", "Awake?"), line("Owl", "Ever.", 0, 1)]
+
+
+def test_the_sample_is_read_whole_and_in_order() -> None:
+    profiles = load_profiles("sample")
+    roles = [(profile.role, profile.language) for profile in profiles]
+    assert roles == [("Long John Silver", "en"), ("Queen of Hearts", "en"), ("鲁智深", "zh"), ("诸葛亮", "zh")]
+    for profile in profiles:
+        told = {turn.speaker for turn in profile.turns if turn.kind == "narration"}
+        assert told == ({"scene", "narrator"} if profile.language == "en" else {"旁白"})
+        assert any(map(profile.owns, profile.turns))
+        assert profile.description
+
+
+@pytest.mark.parametrize(
+    ("asked", "file", "speaker"),
+    [
+        pytest.param("Dr. Frank-N-Furter", "Dr Frank-N-Furter", "DR. FRANK N FURTER", id="punctuation and case"),
+        pytest.param("Narrator", "Narrator", "narrator", id="a narrator who is the role"),
+    ],
+)
+def test_names_need_not_be_spelled_alike(write_release: Any, asked: str, file: str, speaker: str) -> None:
+    descriptions = json.dumps({file: "You are it."})
+    rows = [line("Crow", "Well?"), line(speaker, "Yes.")]
+    folder = write_release(**{path(file): rows, "profiles-eng/desc.json": descriptions})
+    (profile,) = load_profiles(CONFIG, folder, roles=[asked])
+    assert (profile.role, profile.description) == (asked, "You are it.")
+    assert [profile.owns(turn) for turn in profile.turns] == [False, True]
+
+
+@pytest.mark.parametrize(
+    "owl",
+    [pytest.param(None, id="no file"), pytest.param([line("Fox", "Awake?")], id="a file in which it says nothing")],
+)
+@pytest.mark.parametrize("roles", [pytest.param(None, id="all"), pytest.param(["Fox", "Owl"], id="by name")])
+def test_roles_without_dialogue_are_named(write_release: Any, owl: Any, roles: list[str] | None) -> None:
+    folder = write_release(**{path("Fox"): FOX, path("Owl"): owl})
+    with pytest.warns(MissingFilesWarning, match=r"of 1 roles, which are skipped: Owl$") as caught:
+        profiles = load_profiles(CONFIG, folder, roles=roles)
+    assert [profile.role for profile in profiles] == ["Fox"]
+    assert Path(caught[0].filename) == Path(__file__)
+
+
+@pytest.mark.parametrize(
+    ("bad", "message"),
+    [
+        pytest.param('{"role": "Fox"', "not valid JSON", id="cut off"),
+        pytest.param('{"role": "Fox", "content": "Aha.", "act_id": true}', "found True", id="a truth for act"),
+    ],
+)
+def test_a_bad_line_is_named(write_release: Any, bad: str, message: str) -> None:
+    folder = write_release(**{path("Fox"): json.dumps(FOX[0]) + "\n\n" + bad + "\n", path("Owl"): OWL})
+    with pytest.raises(DataError, match=message) as caught:
+        load_profiles(CONFIG, folder)
+    assert (caught.value.path, caught.value.line) == (folder / path("Fox"), 3)
+
+
+def test_the_hub_is_asked_for_profiles_only(write_release: Any, release_hub: Any, clean_env: dict[str, str]) -> None:
+    hub = release_hub(write_release(**{path("Fox"): FOX, path("Owl"): OWL, "unrelated/huge.bin": "x"}))
+    code = "from rolellm.data.rolebench.release import load_profiles; print([item.role for item in load_profiles()])"
+    shown = subprocess.run(
+        [sys.executable, "-c", code], env=hub.env(clean_env), capture_output=True, text=True, timeout=120
+    )
+    assert shown.stdout.strip() == "['Fox', 'Owl']", shown.stderr
+    assert set(hub.requested) == {"profiles-eng/desc.json", path("Fox"), path("Owl")}
+
+
+def test_no_dialogue_at_all_names_the_files_and_a_way_out(write_release: Any) -> None:
+    with pytest.raises(ReleaseNotFoundError) as caught:
+        load_profiles(CONFIG, write_release())
+    for word in ("Fox, Owl", "profiles-eng/profiles-eng-*.jsonl", "Hub", "sample"):
+        assert word in str(caught.value)
+
+
+# --- the Hub
+
+
+_LOAD = """
+import sys, warnings, rolellm
+from datasets import load_dataset
+warnings.simplefilter("ignore")
+print(load_dataset("rolebench", sys.argv[1], split=sys.argv[2]).num_rows)
+"""
+
+
+@pytest.fixture
+def load(clean_env):
+    """Loads a config in a fresh process, as a user without a local copy does."""
+
+    def run(hub, config="instruction-generalization-eng", split="test", **extra):
+        env = {**hub.env(clean_env), **extra}
+        command = [sys.executable, "-c", _LOAD, config, split]
+        return subprocess.run(command, env=env, capture_output=True, text=True, timeout=120)
+
+    return run
+
+
+def test_fetches_only_the_files_of_the_config(write_release, release_hub, load):
+    folder = write_release(**{"rolebench-zh/general/test.jsonl": "x", "unrelated/huge.bin": "x" * 1000})
+    hub = release_hub(folder)
+    shown = load(hub)
+    assert shown.stdout.split() == ["3"], shown.stderr
+    assert hub.requested
+    wanted = ("rolebench-eng/instruction-generalization/", "profiles-eng/desc.json", "instructions-eng/")
+    assert [path for path in hub.requested if not path.startswith(wanted)] == []
+    assert "Fetching" in shown.stderr, "no progress was shown"
+
+
+@pytest.mark.slow
+def test_second_load_fetches_nothing_and_works_offline(write_release, release_hub, load):
+    hub = release_hub(write_release())
+    assert load(hub).stdout.split() == ["3"]
+    hub.requested.clear()
+    assert load(hub, split="train").stdout.split() == ["3"]
+    assert hub.requested == []
+    assert load(hub, HF_HUB_OFFLINE="1").stdout.split() == ["3"]
+
+
+def test_a_hub_that_is_down_names_all_places(write_release, release_hub, load):
+    hub = release_hub(write_release())
+    hub.fail("info", 503, times=1000)
+    shown = load(hub)
+    assert shown.returncode == 1
+    message = shown.stderr.strip().splitlines()[-1]
+    for word in ("ReleaseNotFoundError", "Hub", "data_dir", "ROLEBENCH_DIR", "sample"):
+        assert word in message

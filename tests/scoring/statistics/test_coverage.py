@@ -1,7 +1,5 @@
 """Intervals by simulation: of 100 that say 95 %, 93 to 97 hold the truth. All seeded."""
 
-from __future__ import annotations
-
 import numpy as np
 import numpy.typing as npt
 import pytest

@@ -1,6 +1,4 @@
-"""Intervals of means and shares: equal to what they are named after, sure of nothing, and covering by simulation."""
-
-from __future__ import annotations
+"""Intervals and tests of means and shares: equal to what they are named after, sure of nothing, covering the truth."""
 
 import math
 import random
@@ -12,9 +10,13 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from scipy import stats
 from scipy.stats import binomtest
+from sklearn.metrics import cohen_kappa_score
 
+from rolellm.scoring.statistics.agreement import compute_cohen_kappa, compute_fleiss_kappa, compute_spearman
 from rolellm.scoring.statistics.intervals import (
     ClusteredSample,
+    adjust_p_values,
+    compare_pairs,
     compute_spreads,
     estimate_mean,
     estimate_proportion,
@@ -192,3 +194,187 @@ def test_intervals_shrink_with_questions_not_with_copies() -> None:
     shares = [float(value > 0.4) for value in values]
     once, copied = (estimate_share(ClusteredSample(shares * times, questions * times)) for times in (1, 4))
     assert copied.ends == pytest.approx(once.ends, abs=0.01)
+
+
+# --- tests between models
+
+
+def test_p_is_uniform_under_the_null_and_only_because_questions_are_clusters() -> None:
+    p_values, by_row = [], []
+    for seed in range(1500):
+        draw = np.random.default_rng(seed)
+        questions = np.arange(40).repeat(draw.integers(1, 6, size=40))
+        # Two models of the same worth; which of them a question suits is luck.
+        luck = draw.normal(size=40)[questions] + 0.3 * draw.normal(size=len(questions))
+        first, second = 0.5 + 0.05 * luck, 0.5 - 0.05 * luck
+        p_values.append(compare_pairs(first.tolist(), second.tolist(), questions.tolist()).p)
+        by_row.append(compare_pairs(first.tolist(), second.tolist(), list(range(len(first)))).p)
+    # The standard error of the share is 0.006.
+    assert 0.035 <= np.mean(np.array(p_values) <= 0.05) <= 0.065
+    assert stats.kstest(p_values, "uniform").pvalue > 0.01
+    assert np.mean(np.array(by_row) <= 0.05) > 0.12  # what taking rows for independent would claim
+
+
+@pytest.mark.parametrize("kind", ["scores", "verdicts"])
+def test_of_30_questions_one_in_20_is_called_different_by_interval_and_p_alike(kind: str) -> None:
+    wrong, runs = 0, 2000
+    for seed in range(runs):
+        draw = np.random.default_rng(seed)
+        if kind == "scores":
+            first, second = draw.beta(2, 6, size=(2, 30))
+        else:
+            first, second = draw.choice([0.0, 0.5, 1.0], p=[0.3, 0.2, 0.5], size=(2, 30))
+        test = compare_pairs(first.tolist(), second.tolist(), range(30))
+        low, high = test.difference.ends or (0, 0)
+        assert (test.p < 0.05) == (not low <= 0 <= high)
+        wrong += test.p < 0.05
+    assert 0.038 <= wrong / runs <= 0.062
+
+
+@pytest.mark.parametrize("roles", [3, 10])
+def test_role_effects_that_differ_are_no_difference_for_new_roles(roles: int) -> None:
+    fooled, wrong, runs = 0, 0, 600
+    for seed in range(runs):
+        draw = np.random.default_rng([seed, roles])
+        role, question = np.arange(500) % roles, np.arange(500) // roles
+        # Each role suits one of the two models more; of all roles there might be, none is better.
+        gain = draw.normal(0, 0.08, roles)[role] + draw.normal(0, 0.05, 500)[question] + draw.normal(0, 0.25, 500)
+        test = compare_pairs(gain.tolist(), [0.0] * 500, question.tolist(), role.tolist())
+        fooled += test.p < 0.05
+        wrong += test.p_new_roles < 0.05
+        low, high = test.difference.new_roles or (0, 0)
+        assert (test.p_new_roles < 0.05) == (not low <= 0 <= high)
+    assert fooled / runs > 0.3
+    assert wrong / runs <= 0.065
+
+
+def test_of_one_row_a_question_it_is_students_paired_test() -> None:
+    draw = np.random.default_rng(4)
+    first, second = draw.uniform(size=(2, 25))
+    rival = stats.ttest_rel(first, second)
+    test = compare_pairs(first.tolist(), second.tolist(), range(25))
+    assert test.p == pytest.approx(rival.pvalue)
+    assert test.difference.ends == pytest.approx(tuple(rival.confidence_interval(0.95)))
+
+
+def test_the_same_difference_everywhere_has_the_p_of_the_sign_test() -> None:
+    test = compare_pairs([0.75] * 8, [0.5] * 8, range(8), [number % 2 for number in range(8)])
+    assert test.p == pytest.approx(2 / 2**8)
+    assert test.difference.ends and 0 < test.difference.ends[0] < 0.25 < test.difference.ends[1]
+    # Of two roles, both say so; that is no more than 1 in 2.
+    assert test.p_new_roles is not None and test.p_new_roles > 0.05
+    few = compare_pairs([0.75] * 5, [0.5] * 5, range(5))
+    assert few.p == pytest.approx(2 / 2**5) and few.difference.low < 0  # type: ignore[operator]
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "questions"),
+    [
+        pytest.param([0.3, 0.7, 0.1], [0.3, 0.7, 0.1], ["a", "b", "c"], id="identical-models"),
+        pytest.param([1.0, 0.9], [0.0, 0.0], ["a", "a"], id="one-question"),
+        pytest.param([1.0, 0.0], [0.0, 1.0], ["a", "a"], id="differences-that-cancel-within-a-question"),
+    ],
+)
+def test_nothing_to_tell_apart_has_p_one(first: list[float], second: list[float], questions: list[str]) -> None:
+    assert compare_pairs(first, second, questions).p == 1.0
+
+
+rows = st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.sampled_from("abcdefgh")), min_size=1, max_size=40)
+
+
+@given(rows=rows, shuffle=st.randoms(use_true_random=False))
+def test_row_order_changes_no_digit_and_swapping_the_models_only_the_sign(rows: list, shuffle: object) -> None:
+    test = compare_pairs(*map(list, zip(*rows, strict=True)))  # type: ignore[arg-type]
+    mixed = list(rows)
+    shuffle.shuffle(mixed)  # type: ignore[attr-defined]
+    assert compare_pairs(*map(list, zip(*mixed, strict=True))) == test  # type: ignore[arg-type]
+    assert 0 < test.p <= 1
+    first, second, questions = map(list, zip(*rows, strict=True))
+    swapped = compare_pairs(second, first, questions)
+    assert swapped.difference.mean == -test.difference.mean
+    assert swapped.p == pytest.approx(test.p)
+
+
+@pytest.mark.parametrize(
+    ("given_values", "adjusted"),
+    [
+        pytest.param([], [], id="nothing"),
+        pytest.param([0.03], [0.03], id="one"),
+        pytest.param([0.01, 0.04, 0.03, 0.005], [0.03, 0.06, 0.06, 0.02], id="by-hand-with-a-step-held-up"),
+        pytest.param([0.9, 0.6, 0.0], [1.0, 1.0, 0.0], id="never-above-one"),
+    ],
+)
+def test_holm_by_hand(given_values: list[float], adjusted: list[float]) -> None:
+    assert adjust_p_values(given_values) == pytest.approx(adjusted)
+
+
+# --- agreement
+
+
+# 14 raters, 10 subjects, 5 categories: the worked example of many a textbook.
+WORKED = [
+    [0, 0, 0, 0, 14],
+    [0, 2, 6, 4, 2],
+    [0, 0, 3, 5, 6],
+    [0, 3, 9, 2, 0],
+    [2, 2, 8, 1, 1],
+    [7, 7, 0, 0, 0],
+    [3, 2, 6, 3, 0],
+    [2, 5, 3, 2, 2],
+    [6, 5, 2, 1, 0],
+    [0, 2, 2, 3, 7],
+]
+
+
+def listed(table: list[list[int]]) -> list[list[int]]:
+    """The ratings behind a table of counts by item and category."""
+    return [[category for category, count in enumerate(counts) for _ in range(count)] for counts in table]
+
+
+def test_fleiss_by_hand() -> None:
+    assert compute_fleiss_kappa(listed(WORKED)).value == pytest.approx(0.2099, abs=5e-5)
+    # Items with 2, 3 and 4 ratings: agreements 1, 1/3 and 1/2 of the pairs; shares 5/9 and 4/9.
+    agreed, chance = (1 + 1 / 3 + 1 / 2) / 3, (25 + 16) / 81
+    kappa = (agreed - chance) / (1 - chance)
+    assert compute_fleiss_kappa(listed([[2, 0], [2, 1], [1, 3]])).value == pytest.approx(kappa)
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "kappa", "fleiss"),
+    [
+        pytest.param("abc", "abc", 1.0, 1.0, id="same"),
+        pytest.param("aa", "bb", 0.0, -1.0, id="never-the-same-label"),
+        pytest.param("aa", "aa", None, None, id="one-label-only"),
+    ],
+)
+def test_kappas_at_their_edges(first: str, second: str, kappa: float | None, fleiss: float | None) -> None:
+    assert compute_cohen_kappa(first, second).value == kappa
+    assert compute_fleiss_kappa(list(zip(first, second, strict=True))).value == fleiss
+
+
+@given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=30))
+def test_spearman_agrees_with_scipy_ties_and_all(pairs: list[tuple[int, int]]) -> None:
+    first, second = map(list, zip(*pairs, strict=True))
+    rho = compute_spearman(first, second)
+    if len(set(first)) == 1 or len(set(second)) == 1:
+        assert rho is None
+    else:
+        assert rho == pytest.approx(stats.spearmanr(first, second).statistic, abs=1e-12)
+        assert -1 <= rho <= 1
+        assert compute_spearman([value**3 + 1 for value in first], second) == rho  # ranks alone count
+        assert compute_spearman([-value for value in first], second) == -rho
+
+
+def test_kappa_is_that_of_scikit_learn() -> None:
+    first, second = "abcabcabbb" * 6, "abcbbcabca" * 6
+    assert compute_cohen_kappa(first, second).value == pytest.approx(cohen_kappa_score([*first], [*second]))
+
+
+def test_few_items_are_never_sure() -> None:
+    found = compute_cohen_kappa("aabbaabb", "aabbaabb")
+    interval = found.estimate(range(8))
+    # Half of the items agree by chance, and the least that eight of eight may come from is 0.676.
+    assert interval and interval.ends == (pytest.approx(2 * estimate_proportion(8, 8).low - 1), 1)
+    assert found.value == 1 and (interval.n, interval.clusters) == (8, 8)
+    assert found.estimate("q" * 8) == interval._replace(low=None, high=None, clusters=1, method="")
+    assert compute_cohen_kappa("aa", "aa").estimate("xy") is None

@@ -1,7 +1,5 @@
 """Length control: a rival fit, a planted bias undone, what is refused, and what no order of rows may change."""
 
-from __future__ import annotations
-
 import random
 import re
 from collections.abc import Sequence
