@@ -60,6 +60,9 @@ _FRAGMENT = re.compile(r"\{([a-z_]+)\}")
 #: pydantic's words, and those of YAML users.
 _WORDS = {
     "Input should be": "must be",
+    "Tuple should": "must",
+    "String should": "must",
+    " after validation": "",
     " valid ": " ",
     "a integer": "a whole number",
     "a array": "a list",
@@ -160,7 +163,8 @@ def read_file(path: str | Path) -> Values:
     """
     file = Path(path)
     if not file.is_file():
-        raise SettingsError(f"{file} does not exist")
+        problem = "is a folder; name a file in it" if file.is_dir() else "does not exist"
+        raise SettingsError(f"{file} {problem}")
     if file.stat().st_size > _MAX_BYTES:
         raise SettingsError(f"{file}: larger than {_MAX_BYTES:,} bytes; this is not a settings file")
     try:
