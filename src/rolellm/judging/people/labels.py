@@ -23,7 +23,7 @@ from rolellm.judging.records import LABELS, Comparison, JudgeRun, compute_mid_ra
 #: What the data set's own first reference is called where it is audited, as the paper audited it.
 REFERENCE: Final = "reference"
 #: What may be said to a question of the audit; the last, only of whether a reply is correct.
-ANSWERS: Final = ("yes", "no", "cannot tell")
+ANSWERS: Final[tuple[str, ...]] = ("yes", "no", "cannot tell")
 
 
 def list_labelled_systems(comparison: Comparison) -> list[str]:
