@@ -112,19 +112,14 @@ class LocalChat:
             ModelError: For a prompt that leaves no room, or weights that cannot be loaded.
         """
         prompt, decoding, key = self._prepare(request, 1)
-        loop = asyncio.get_running_loop()
-        events: asyncio.Queue[str | Completion | Exception] = asyncio.Queue()
-
-        def emit(event: str | Completion | Exception) -> None:
-            loop.call_soon_threadsafe(events.put_nowait, event)
+        draft, events = Draft.begin(self.model, prompt, decoding, is_trimmed=True, key=key)
 
         def run_generation() -> None:
             try:
                 complete_drafts(self.model.weights, [draft])
             except Exception as error:
-                emit(error)
+                draft.emit(error)
 
-        draft = Draft(self.model, prompt, decoding, emit, is_trimmed=True, key=key)
         thread = threading.Thread(target=run_generation, daemon=True)
         thread.start()
         try:

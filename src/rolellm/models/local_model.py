@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import functools
 import random
@@ -521,6 +522,19 @@ class Draft:
     _tokens: list[int] = field(default_factory=list)
     _emitted: int = 0
     _is_done: bool = False
+
+    @classmethod
+    def begin(
+        cls, form: LocalModel, prompt: Sequence[int], decoding: Decoding, **options: Any
+    ) -> tuple[Draft, asyncio.Queue[str | Completion | Exception]]:
+        """Begin a reply whose text and end come through a queue of the running event loop, from any thread."""
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[str | Completion | Exception] = asyncio.Queue()
+
+        def emit(event: str | Completion | Exception) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, event)
+
+        return cls(form, prompt, decoding, emit, **options), events
 
     def add(self, token: int) -> bool:
         """Take a token, and tell whether it was the last."""
