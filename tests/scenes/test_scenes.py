@@ -139,9 +139,10 @@ def test_a_model_chooses_the_speakers(tmp_path: Path, answer: str, speakers: lis
         return answer if is_turn_of.get(answer[-6:].strip("* "), is_turn_of.get(answer)) else candidates.split(",")[0]
 
     stage = scene(speakers="model", turns=4, min_turns=3)
-    played = play(tmp_path, stage, reply).result.scenes[0]
+    run = play(tmp_path, stage, reply)
+    played = run.result.scenes[0]
     assert [turn.speaker for turn in played.turns] == speakers
-    assert played.ended == ended
+    assert (played.ended, run.failed) == (ended, 0)
     assert note in played.turns[-1].note
 
 
@@ -180,10 +181,10 @@ def test_a_scene_leaves_rows_to_train_on_with_what_each_character_witnessed(tmp_
 
 
 def test_who_was_named_last_is_next(tmp_path: Path) -> None:
-    answers = {"Ada": "Cleo, come.", "Cleo": "I come, Ada. Where is Brom?", "Brom": "Here."}
-    stage = scene(speakers="named", turns=4)
+    answers = {"Ada": "Cleo, come.", "Cleo": "I come, Ada. Where is Brom? In the Bromide!", "Brom": "Here."}
+    stage = scene(speakers="named", turns=5, opening=({"Brom": "Ada?"},), first="Ada")
     played = play(tmp_path, stage, lambda request: answers[request.tag.rpartition("/")[2]])
-    assert [turn.speaker for turn in played.result.scenes[0].turns] == ["Ada", "Cleo", "Brom", "Ada"]
+    assert [turn.speaker for turn in played.result.scenes[0].turns] == ["Brom", "Ada", "Cleo", "Brom", "Ada"]
 
 
 def test_words_put_into_anothers_mouth_are_cut_and_said(tmp_path: Path) -> None:
@@ -214,8 +215,21 @@ def test_each_of_the_cast_has_its_own_model_and_a_failed_call_ends_the_scene_wit
         pytest.param({"opening": [{"Aba": "Hi."}]}, "did you mean Ada", id="opening line of nobody"),
         pytest.param({"first": "Zed"}, "not in the scene", id="begun by nobody"),
         pytest.param({"turns": 0}, "turns", id="no turns"),
+        pytest.param({"turns": 1, "opening": [{"Ada": "Hi."}]}, "raise `turns`", id="an opening that takes all turns"),
+        pytest.param({"characters": []}, "must have at least 1 item", id="nobody"),
         pytest.param(
             {"characters": [{"name": "Ada", "description": "x", "present": "later"}]}, "write turns", id="present"
+        ),
+        pytest.param(
+            {"characters": [{"name": "Ada", "description": "x", "present": "4-2"}]}, "no turns 4-2", id="backward"
+        ),
+        pytest.param(
+            {"characters": [{"name": "Ada", "description": "x", "present": "1-3"}]}, "`turns: 3`", id="an empty stage"
+        ),
+        pytest.param(
+            {"characters": [{"name": "Ada", "description": "x", "present": "2-"}], "opening": [{"Ada": "Hi."}]},
+            "speaks at turn 1 but is not there",
+            id="an opening line of somebody who is away",
         ),
         pytest.param({"seting": "x"}, "seting", id="unknown key"),
     ],
@@ -251,6 +265,8 @@ def test_a_person_stops_in_the_middle_and_goes_on_and_sees_no_thought_of_others(
     play_scene(scene(), llm_of(speak), **options)
     assert [turn.text for turn in shown if turn.speaker == "Brom"] == ["Good evening.", "Farewell."]
     assert len(shown) == 6 and "thought" not in str(shown)
+    with pytest.raises(SettingsError, match="holds the scene lamp"):
+        play_scene(scene(title="oil"), llm_of(speak), out=tmp_path)
     with pytest.raises(SettingsError, match=r"Zed is not in the scene.*Ada, Brom, Cleo"):
         play_scene(scene(), llm_of(speak), me="Zed")
 
@@ -365,6 +381,19 @@ def write_evaluation(path: Path, severities: list[int], text: str = "x") -> Path
         cases[f"Book {number}-0-0"] = {"simulation": [{"role": "Ada", "content": text}], "critique": critique}
     path.write_text(json.dumps({"cases": cases}), encoding="utf-8")
     return path
+
+
+def test_a_dry_run_asks_nothing_where_each_of_the_cast_has_its_own_model(
+    tmp_path: Path, llm_server: Callable[..., Any], command: Command, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    server = llm_server()
+    Path("llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: m}}]", encoding="utf-8")
+    values = {"setting": "A tower.", "characters": [{"name": "Ada", "description": "x"}], "turns": 3}
+    Path("scene.yaml").write_text(json.dumps(values), encoding="utf-8")
+    shown = command("scene", "scene.yaml", "--cast", "Ada=llm.yaml", "--dry-run")
+    assert "3 requests" in shown.out
+    assert server.counts.calls == 0
 
 
 def test_two_evaluations_of_the_same_scenes_are_compared_scene_by_scene(tmp_path: Path) -> None:

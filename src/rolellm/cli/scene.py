@@ -81,14 +81,19 @@ def run_scene(
 
     models: dict[str, Any] = {"cast": _read_cast(cast or ()), "director": _read_llm(director), "prompts": prompts}
     if format == "coser":
+        if me is not None or page.web:
+            raise SettingsError("--me and --web are for a scene of your own; leave them or --format coser out")
         actors = make_played_llm(model_options, call_options)
         return _run_coser(file, actors, settings, models, judge, limit, canary, out)
-    if judge is not None:
-        raise SettingsError("--judge needs --format coser")
+    if judge is not None or canary is not None or limit is not None:
+        raise SettingsError("judge, canary and limit need --format coser")
     scene = read_scene(file)
     llm = None
     if model_options.is_named:
         llm = make_played_llm(model_options, call_options)
+    elif models["cast"] and {me, *models["cast"]}.issuperset(scene.names):
+        llm = next(iter(models["cast"].values())).limit(call_options)
+    if llm is not None:
         stop_if_dry(PlayScenes([scene], settings, **models), llm)
     play = partial(play_scene, scene, llm, **models, me=me, out=out, **dump(settings))
     if page.web:

@@ -13,6 +13,7 @@ import re
 import shlex
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -27,7 +28,7 @@ from rolellm.core.records import Profile
 from rolellm.core.result import Result
 from rolellm.core.settings import describe_alternatives, dump, read, suggest_keywords
 from rolellm.core.table import Table
-from rolellm.core.text import format_count
+from rolellm.core.text import format_count, make_safe_name
 from rolellm.llm.dispatcher import STOP_REQUEST, StopAskingError
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
@@ -73,7 +74,7 @@ class PlayedScene:
         title: The scene's name.
         turns: In order, the opening lines first.
         opening: Number of opening lines.
-        ended: Why it ended: ``turns``, ``model``, ``nobody``, or what went wrong.
+        ended: Why it ended: ``turns``, ``model``, or what went wrong.
         prompt_tokens: Tokens of the characters' prompts, by the models' own count.
         cached_tokens: Those that a server had from earlier prompts.
         lapses: Turns in which a character knew what it had not witnessed.
@@ -92,7 +93,7 @@ class PlayedScene:
     @property
     def is_whole(self) -> bool:
         """True if the scene came to its end."""
-        return self.ended in ("turns", "model", "nobody")
+        return self.ended in ("turns", "model")
 
     def to_text(self) -> str:
         """Return the transcript as it came, thoughts included."""
@@ -135,11 +136,6 @@ class ScenesResult(Result):
         """Number of turns that a model said."""
         return sum(len(scene.turns) - scene.opening for scene in self.scenes)
 
-    @property
-    def has_passed(self) -> bool:
-        """True where a scene has any turn."""
-        return self.turns > 0
-
     def tables(self) -> tuple[Table, ...]:
         """Build the table of characters: turns, those that spoke for another, and those that knew too much."""
         rows: list[list[Any]] = []
@@ -150,6 +146,8 @@ class ScenesResult(Result):
                 spoke_for = sum(SPOKE_FOR in turn.note for turn in own_turns)
                 knew = sum(lapse.name == name for lapse in scene.lapses)
                 rows.append([f"{scene.title}: {name}", len(own_turns), spoke_for, knew])
+        if not rows:
+            return ()
         heads = ("Character", "Turns", "Spoke for another", "Knew what it had not witnessed")
         return (Table.from_rows("Characters", heads, rows),)
 
@@ -245,7 +243,7 @@ class PlayScenes(Step[ScenesResult]):
 
     def _find_models(self, call: _Call) -> _Asked:
         if call.name in self.cast:
-            return _Asked(self.cast[call.name], f"cast/{_make_file_name(call.name)}", call.also)
+            return _Asked(self.cast[call.name], f"cast/{make_safe_name(call.name)}", call.also)
         if call.name in ("", ENVIRONMENT) and self.director is not None:
             return _Asked(self.director, "director", call.also)
         return _Asked(None, "", call.also)
@@ -322,7 +320,7 @@ class _Stage:
         opening = len(turns)
         speaker: str | None = scene.first or None
         note = ""
-        if speaker is None or turns:
+        if speaker is None:
             speaker, note = yield from self._choose(turns)
         ended = "turns"
         while speaker is not None and speaker != END and len(turns) < scene.turns:
@@ -343,7 +341,7 @@ class _Stage:
             if len(turns) < scene.turns:
                 speaker, note = yield from self._choose(turns)
         if speaker is None:
-            ended = note or "nobody"
+            ended = note
         elif speaker == END:
             ended = "model"
         return PlayedScene(
@@ -408,11 +406,11 @@ class _Stage:
         return f"{self._scene.title or self._number}/{self._number}/{len(turns) + 1}/{task}"
 
     def _choose(self, turns: Sequence[SceneTurn]) -> Generator[_Call, Outcome[str], tuple[str | None, str]]:
-        """Choose who is next; returns the name, or `END`, or nobody, and what is odd about it."""
+        """Choose who is next; returns the name, or `END`, or nobody where it fails, and what is odd about it."""
         scene = self._scene
         candidates = list_candidates(scene, turns)
         may_end = len(turns) >= scene.min_turns
-        if scene.speakers == "in turn" or not candidates:
+        if scene.speakers == "in turn":
             return choose_in_turn(scene, turns), ""
         if scene.speakers == "named":
             return choose_named(scene, turns), ""
@@ -422,11 +420,11 @@ class _Stage:
         sampling = Sampling(temperature=0.0, max_tokens=_SPEAKER_TOKENS)
         request = self._request(text, turns, sampling, "speaker")
         request = replace(request, repair=load_template(scene.language, "repair").text)
-        outcome = yield _Call("", request, read_speaker(candidates, may_end=may_end))
-        if not isinstance(outcome, Failure):
+        outcome = yield _Call("", request, read_speaker(candidates, may_end=may_end), _ALSO)
+        if isinstance(outcome, Failure):
+            return None, f"no choice of the next speaker: {outcome.reason}"
+        if outcome.value:
             return outcome.value, ""
-        if outcome.kind != "unacceptable":
-            return None, outcome.reason
         if self._step.is_strict:
             seed = hashlib.sha256(build_chronicle(turns).encode("utf-8")).hexdigest()
             return Random(seed).choice(candidates), "the next speaker was drawn: the model named nobody"
@@ -494,7 +492,7 @@ def play_scene(
             raise SettingsError(f"{without[0]} has no model; give one for all, or name its own in the cast")
         llm = next(iter(models.values()))
     with use_working_folder(PlayScenes.kind, out) as folder:
-        transcript = _Transcript(folder, me, show)
+        transcript = _Transcript(folder, scene.title, me, show)
         step = PlayScenes(
             [scene],
             read(PlaySettings, options),
@@ -511,15 +509,21 @@ def play_scene(
 class _Transcript:
     """Writes the turns of a scene to a file as they come, and shows them."""
 
-    def __init__(self, folder: Path, me: str | None, show: Callable[[SceneTurn], object] | None) -> None:
+    def __init__(self, folder: Path, title: str, me: str | None, show: Callable[[SceneTurn], object] | None) -> None:
         self._path = folder / TRANSCRIPT
+        earlier = title
+        # There may be none yet, or half a line.
+        with suppress(OSError, ValueError, LookupError), self._path.open(encoding="utf-8") as stream:
+            earlier = json.loads(stream.readline())["scene"]
+        if earlier != title:
+            raise SettingsError(f"{folder} holds the scene {earlier}; name another folder for this one (--out)")
         self._me = me
         self._show = show
 
-    def add(self, _: Scene, turn: SceneTurn) -> None:
+    def add(self, scene: Scene, turn: SceneTurn) -> None:
         # The first turn begins the file anew: those of an earlier run come again from its journal.
         with self._path.open("w" if turn.turn == 1 else "a", encoding="utf-8") as stream:
-            stream.write(json.dumps(asdict(turn), ensure_ascii=False) + "\n")
+            stream.write(json.dumps({"scene": scene.title, **asdict(turn)}, ensure_ascii=False) + "\n")
         if self._show is None:
             return
         if self._me in (None, turn.speaker):
@@ -549,7 +553,3 @@ def _make_stand_in(request: Request) -> str:
     if request.tag.endswith("/speaker"):
         return END
     return "word " * (request.sampling.max_tokens // 2)
-
-
-def _make_file_name(name: str) -> str:
-    return re.sub(r"[^\w.-]+", "-", name).strip("-.") or "character"

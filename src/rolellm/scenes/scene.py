@@ -66,6 +66,8 @@ class SceneCharacter:
             last = first
             if "-" in part:
                 last = int(match[2] or _FOREVER)
+            if not 1 <= first <= last:
+                raise SettingsError(f"{self.name}: there are no turns {part.strip()}; they count from 1")
             yield first, last
 
 
@@ -101,7 +103,8 @@ class Scene:
         min_turns: The turns before which a model that chooses the speakers cannot end the scene.
 
     Raises:
-        SettingsError: For two characters of one name, and an opening line of nobody in the scene.
+        SettingsError: For two characters of one name, an opening line of nobody in the scene or of somebody who is
+            away, an opening that takes all turns, and a turn at which nobody is there.
     """
 
     setting: str = Field(min_length=1)
@@ -124,15 +127,23 @@ class Scene:
                 raise SettingsError(f"two characters are named {name}; give each a name of its own")
             if name == ENVIRONMENT:
                 raise SettingsError(f"{ENVIRONMENT} is not a character's name; set `environment: true` for it")
-        speakers = [name for line in self.opening for name in line]
+        speakers = [name for name, _ in self.opening_lines]
+        opening = len(speakers)
         if self.first:
             speakers.append(self.first)
-        for secret in self.secrets:
-            speakers += secret.known_by
-        for name in speakers:
-            if name not in (*names, ENVIRONMENT):
-                likely = describe_alternatives(name, names)
-                raise SettingsError(f"{name} is not in the scene{likely}; name a character, or {ENVIRONMENT}")
+        for name in (*speakers, *(name for secret in self.secrets for name in secret.known_by)):
+            if name != ENVIRONMENT:
+                self.character(name)
+        for turn, name in enumerate(speakers, start=1):
+            if name != ENVIRONMENT and not self.character(name).is_present(turn):
+                raise SettingsError(f"{name} speaks at turn {turn} but is not there; change `present` or the line")
+        if opening >= self.turns:
+            raise SettingsError(f"the opening takes {opening} of {self.turns} turns; raise `turns`")
+        for turn in range(opening + 1, self.turns + 1):
+            if not self.environment and not self.list_present(turn):
+                raise SettingsError(
+                    f"nobody is there at turn {turn}; change `present`, or end with `turns: {turn - 1}`"
+                )
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -153,8 +164,7 @@ class Scene:
         for character in self.characters:
             if character.name == name:
                 return character
-        names = ", ".join(self.names)
-        raise SettingsError(f"{name} is not in the scene; name one of its characters: {names}")
+        raise SettingsError(f"{name} is not in the scene{describe_alternatives(name, self.names)}")
 
     def describe_others(self, name: str) -> str:
         """Tell whom a character meets, as far as it knows them."""

@@ -25,32 +25,36 @@ def list_candidates(scene: Scene, turns: Sequence[SceneTurn]) -> list[str]:
     return [name for name in candidates if name != last] or candidates
 
 
-def choose_in_turn(scene: Scene, turns: Sequence[SceneTurn]) -> str | None:
-    """Choose whoever has been silent longest, in the order of the scene; nobody where nobody is there."""
+def choose_in_turn(scene: Scene, turns: Sequence[SceneTurn]) -> str:
+    """Choose whoever has been silent longest, in the order of the scene."""
     candidates = list_candidates(scene, turns)
     spoken = {turn.speaker: turn.turn for turn in turns}
-    return min(candidates, key=lambda name: spoken.get(name, 0), default=None)
+    return min(candidates, key=lambda name: spoken.get(name, 0))
 
 
-def choose_named(scene: Scene, turns: Sequence[SceneTurn]) -> str | None:
+def choose_named(scene: Scene, turns: Sequence[SceneTurn]) -> str:
     """Choose who was named last in the last turn, else the next one in turn."""
     candidates = list_candidates(scene, turns)
     text = turns[-1].visible_text if turns else ""
     places = {name: _find_last(text, name) for name in candidates}
-    named = max(candidates, key=lambda name: places[name], default=None)
-    if named is None or places[named] < 0:
+    # Of two names in one another, such as Lear and King Lear, the longer one is meant.
+    named = max(candidates, key=lambda name: (places[name], len(name)))
+    if places[named] < 0:
         return choose_in_turn(scene, turns)
     return named
 
 
 def _find_last(text: str, name: str) -> int:
-    return fold(text).rfind(fold(name))
+    """Return where a name ends that is no part of a longer word."""
+    matches = re.finditer(rf"(?<![a-z]){re.escape(fold(name))}(?![a-z])", fold(text))
+    return max((match.end() for match in matches), default=-1)
 
 
 def read_speaker(candidates: Sequence[str], *, may_end: bool) -> Callable[[Request, Reply], str]:
     """Make the `accept` that reads the next speaker's name, or `END`, out of a model's reply.
 
-    The last line that names exactly one of the candidates decides.
+    The last line that names exactly one of the candidates decides. A reply that names none is asked for again, then
+    read as an empty name.
     """
 
     def accept(_: Request, reply: Reply) -> str:
@@ -63,6 +67,6 @@ def read_speaker(candidates: Sequence[str], *, may_end: bool) -> Callable[[Reque
             longest = [name for name in names if not any(fold(name) in fold(long) for long in names if long != name)]
             if len(longest) == 1:
                 return longest[0]
-        raise UnacceptableError(f"names none of {', '.join(candidates)}")
+        raise UnacceptableError(f"names none of {', '.join(candidates)}", usable="")
 
     return accept
