@@ -93,7 +93,8 @@ def run_scene(
         llm = make_played_llm(model_options, call_options)
     elif models["cast"] and {me, *models["cast"]}.issuperset(scene.names):
         llm = next(iter(models["cast"].values())).limit(call_options)
-    has_branches = judge is not None
+    judge_llm = _read_llm(judge)
+    has_branches = judge_llm is not None
     if llm is not None:
         branched = scene.names if has_branches else ()
         stop_if_dry(PlayScenes([scene], settings, **models, branched=branched), llm)
@@ -105,12 +106,12 @@ def run_scene(
         if me is not None:
             say(f"{scene.introduce(me)}\n", err=True)
         run = play(show=terminal.show, read_line=terminal.read_line)
-    if judge is None:
+    if judge_llm is None:
         return run
 
     from rolellm.preferences import judge_branches
 
-    judge_branches(run.folder, LLM.of(judge, get_scripted_models()))
+    judge_branches(run.folder, judge_llm)
     return run.continue_with(shlex.join(["rolellm", "prefer", str(run.folder), "--out", "pairs"]))
 
 
