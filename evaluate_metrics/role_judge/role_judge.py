@@ -25,8 +25,9 @@ Args:
     folder: the run's folder ("role-judge"); what it holds already is not asked again.
     Any setting of `rolellm.judge`, such as judges, jury, canaries, seed or budget.
 Returns:
-    win_rate, lc_win_rate, average_rank, each with its `..._ci95`; canaries (name to win rate), problems (in words), n,
-    and result (all of it, as result.json in the folder). What there is nothing of is None, never 0.
+    win_rate, lc_win_rate, list_win_rate, average_rank and consistency, each with its `..._ci95`; canaries (name to win
+    rate), problems (in words), n, and result (all of it, as result.json in the folder). What there is nothing of is
+    None, never 0.
 Examples:
     >>> judge = evaluate.load("evaluate_metrics/role_judge")
     >>> found = judge.compute(predictions=["Arr!"], references=["Yes."], questions=["Is it you?"], roles=["Silver"],

@@ -84,7 +84,8 @@ def test_both_models_get_the_same_prompt_and_votes_are_kept(make_page: Any, tmp_
     run = read_run(tmp_path / "votes")
     assert [row.question for row in run.comparison.rows] == ["Who?", "Why?"]
     lines = (tmp_path / "votes" / "labels" / "anna.jsonl").read_text().splitlines()
-    assert [json.loads(line)["ranks"] for line in lines] == [[1.0, 2.0], [2.0, 1.0], [1.0, 2.0]]
+    said = [list(json.loads(line)["said"].values()) for line in lines]
+    assert said == [["1", "2"], ["2", "1"], ["1", "2"]]
     assert measure_agreement(run).annotators[0].labelled == 2
     # The preferred reply stands, and the other one is among its swipes.
     ((_, last),) = list(read_jsonl(next(page.folder.iterdir())))[-1:]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import difflib
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from rolellm.characters.cards.convert import (
 from rolellm.characters.folder import CARD, open_character
 from rolellm.core.errors import ReleaseNotFoundError, SettingsError
 from rolellm.core.records import Profile
+from rolellm.core.settings import describe_alternatives
 from rolellm.core.text import find_name, fold
 from rolellm.data.rolebench.release import Release
 from rolellm.data.rolebench.schema import SAMPLE, get_config
@@ -32,6 +32,8 @@ from rolellm.models.prompts.render import Template, format_turn, load_template
 _SCANNED = 2
 #: How many turns from the end a depth prompt goes, where a card does not say: SillyTavern's own default.
 _DEPTH = 4
+#: Characters of an unknown name that nearer ones are looked for by.
+_LONGEST = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,28 +139,13 @@ def find_part(role: Any) -> Part:
     roles = load_rolebench_roles()
     name = find_name(str(role), roles)
     if name is None:
-        names = suggest_names(str(role), roles)
+        names = describe_alternatives(str(role)[:_LONGEST], roles)
         if len(_find_releases()) == 1:
             names += (
                 f"; of RoleBench only the sample is here: for all roles, set ${ENVIRONMENT} to a copy of the release"
             )
         raise SettingsError(f"no role {role!r}: not a folder, a card, or a role of RoleBench{names}")
     return Part(roles[name])
-
-
-def suggest_names(name: str, roles: Iterable[str]) -> str:
-    """The end of a message about an unknown role: up to three of the nearest names, else the first roles.
-
-    >>> suggest_names("Hamlit", ["Hamlet", "Ophelia"])
-    '; did you mean Hamlet?'
-    """
-    names = {fold(role): role for role in roles}
-    close = difflib.get_close_matches(fold(name[:200]), names, n=3)
-    if close:
-        return f"; did you mean {' or '.join(names[key] for key in close)}?"
-    first = ", ".join(list(names.values())[:5])
-    more = f" and {len(names) - 5:,} more" if len(names) > 5 else ""
-    return f"; known roles: {first}{more}"
 
 
 def load_rolebench_roles() -> Mapping[str, Profile]:

@@ -87,7 +87,7 @@ def run_label(
 
     from rolellm.core.errors import SettingsError
     from rolellm.core.locks import lock_folder
-    from rolellm.judging.people.labels import AuditLabel, RankingLabel, label_path
+    from rolellm.judging.people.labels import label_path
     from rolellm.judging.records import LABELS, read_run
     from rolellm.reporting.labelling.tasks import LabelTask
 
@@ -95,7 +95,7 @@ def run_label(
         raise SettingsError("system needs --audit; a ranking always covers all systems")
     judging_run = read_run(run)
     annotator = settings.annotator or get_login()
-    path = label_path(run, annotator, AuditLabel if settings.audit else RankingLabel)
+    path = label_path(run, annotator, audit=settings.audit)
     agreement_line = shlex.join(["rolellm", "label", "--agreement", str(run)])
     is_new_sheet = sheet is not None and not sheet.exists()
     with lock_folder(run / LABELS, f".{path.name}.lock"):

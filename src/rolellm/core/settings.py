@@ -44,6 +44,7 @@ from pydantic.dataclasses import dataclass as pydantic_dataclass
 from pydantic_core import PydanticSerializationError
 
 from rolellm.core.errors import SettingsError
+from rolellm.core.text import join_names
 from rolellm.core.typed_json import map_strings
 
 Values = dict[str, Any]
@@ -288,8 +289,12 @@ def describe_changes(before: Mapping[Any, Any], now: Mapping[Any, Any]) -> str:
     return "; ".join(changes)
 
 
+#: Known names that a message about an unknown one lists.
+_MOST_NAMES = 20
+
+
 def describe_alternatives(key: str, candidates: Iterable[str]) -> str:
-    """The end of a message about an unknown key: the nearest known one, or all of them."""
+    """The end of a message about an unknown key: the nearest known one, or the known ones."""
     names = list(candidates)
     last_parts = list(map(_get_last_part, names))
     # The right key under the wrong section is as common a slip as a misspelled one.
@@ -297,7 +302,7 @@ def describe_alternatives(key: str, candidates: Iterable[str]) -> str:
     close = [name for name, part in zip(names, last_parts, strict=True) if part == last]
     close = close or difflib.get_close_matches(key, names, n=1)
     close = close or difflib.get_close_matches(key, last_parts, n=1)
-    return f"; did you mean {close[0]}?" if close else f"; known: {', '.join(names)}"
+    return f"; did you mean {close[0]}?" if close else f"; known: {join_names(names, _MOST_NAMES)}"
 
 
 def suggest_keywords(*classes: type) -> Callable[[Callable[_P, _R]], Callable[_P, _R]]:

@@ -11,7 +11,7 @@ from rolellm.core.errors import DataError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.text import replace_surrogates
 from rolellm.core.typed_json import map_strings
-from rolellm.judging.result import JudgingResult, Listwise, Pairwise
+from rolellm.judging.result import JudgingResult
 from rolellm.judging.run import judge
 from rolellm.scoring.columns import zip_columns
 
@@ -34,8 +34,8 @@ def judge_columns(
     """Judge two lists of answers; ``settings`` are those of `rolellm.judge`, the other columns those of `build_rows`.
 
     Returns:
-        Win rates and average rank of the model, each with ``…_ci95``; ``canaries`` (win rates), ``problems``, ``n``,
-        and ``result``, the whole result.
+        Each of `rolellm.judging.result.MEASURES` of the model, with its ``…_ci95``; ``canaries`` (win rates),
+        ``problems``, ``n``, and ``result``, the whole result.
     """
     check_answers(predictions, references)
     assert predictions is not None and references is not None
@@ -96,22 +96,16 @@ def build_rows(
 
 def list_figures(result: JudgingResult) -> dict[str, Any]:
     """List what the `evaluate` module returns of a result: the model's figures, and the result itself."""
-    systems = {system.name: system for system in result.models}
-    pairs, lists = systems[MODEL].pairwise or Pairwise(), systems[MODEL].listwise or Listwise()
-    estimates = {"win_rate": pairs.win_rate, "lc_win_rate": pairs.lc_win_rate, "average_rank": lists.average_rank}
-    # A rate of pairs that is withheld is not replaced by that of lists.
-    if systems[MODEL].pairwise is None:
-        estimates["win_rate"] = lists.win_rate
+    measures = {system.name: system.measures() for system in result.models}
     figures: dict[str, Any] = {}
-    for key, estimate in estimates.items():
+    for key, estimate in measures[MODEL].items():
         figures[key] = estimate and estimate.mean
         figures[f"{key}_ci95"] = estimate and estimate.ends and list(estimate.ends)
     canaries = {}
     for system in result.models:
         if system.kind == "canary":
-            rate = (system.pairwise or system.listwise or Listwise()).win_rate
+            measure = "win_rate" if system.pairwise else "list_win_rate"
+            rate = measures[system.name][measure]
             canaries[system.name] = rate and rate.mean
-    figures["canaries"] = canaries
-    figures["problems"] = list(result.problems)
-    figures["n"] = result.rows
+    figures |= {"canaries": canaries, "problems": list(result.problems), "n": result.rows}
     return {**figures, "result": result.to_dict()}

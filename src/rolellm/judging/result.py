@@ -48,9 +48,6 @@ class Pairwise:
     Attributes:
         win_rate: Mean over rows of the mean of both orders: 1 for a win, ½ for a tie, 0 for a loss (for a jury: the
             majority's).
-        wins: Share of rows above ½.
-        ties: Share of rows at ½.
-        losses: Share of rows below ½.
         lc_win_rate: Win rate at equal length: σ(θ) of the fit P(win) = σ(θ + φ tanh(d / s)), with d the answer's
             characters minus the baseline's and s their standard deviation (the length term of AlpacaEval 2, arXiv
             2404.04475).
@@ -61,9 +58,6 @@ class Pairwise:
     """
 
     win_rate: Measured = None
-    wins: Number = None
-    ties: Number = None
-    losses: Number = None
     lc_win_rate: Measured = None
     length_problem: str | None = None
     consistency: Measured = None
@@ -185,9 +179,7 @@ class SystemTest:
         b: The other.
         difference: That of ``a`` minus ``b``.
         p: By a paired t test over questions.
-        p_new_roles: By one over roles and questions.
         p_adjusted: ``p`` by Holm.
-        p_adjusted_new_roles: ``p_new_roles`` by Holm.
     """
 
     measure: str
@@ -195,9 +187,7 @@ class SystemTest:
     b: str
     difference: Measured = None
     p: Number = None
-    p_new_roles: Number = None
     p_adjusted: Number = None
-    p_adjusted_new_roles: Number = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,7 +200,6 @@ class Unscored:
         share: The share.
         limit: The largest share with which a run is valid.
         by_reason: Counts by reason.
-        by_judge: Counts by judge.
     """
 
     count: int = 0
@@ -218,7 +207,6 @@ class Unscored:
     share: Number = None
     limit: Number = None
     by_reason: dict[str, int] = field(default_factory=dict)
-    by_judge: dict[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,8 +16,8 @@ from dataclasses import dataclass, field, replace
 from importlib import resources
 from typing import Any, ClassVar, Final, NamedTuple
 
+from rolellm.characters.scripts.novel import read_paragraphs
 from rolellm.characters.scripts.parse import ParsedScript, ScriptReading, select_role
-from rolellm.characters.scripts.quotes import read_paragraphs
 from rolellm.characters.scripts.reading import ScriptTurn
 from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json

@@ -27,9 +27,9 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from rolellm.characters.roles import suggest_names
 from rolellm.core.errors import ModelError, RoleLLMError, RoleLLMWarning, SettingsError
 from rolellm.core.records import Language, Profile, Turn
+from rolellm.core.settings import describe_alternatives
 from rolellm.core.text import find_name, fold_name
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import Message, assistant, strip_thoughts, user
@@ -361,7 +361,7 @@ def _find_model(name: Any, names: list[str]) -> str:
     match = find_name(name, names)
     if match is None:
         shown = repr(name[:100]) if name else "nothing"
-        problem = f"there is no role {shown}{suggest_names(name, names)}"
+        problem = f"there is no role {shown}{describe_alternatives(name[:100], names)}"
         raise _InvalidRequestError(404, problem, "model_not_found")
     return match
 

@@ -10,7 +10,7 @@ from huggingface_hub import HfApi, snapshot_download
 
 from rolellm.core.errors import HubError, HubLoginError, HubUnreachableError, SettingsError
 from rolellm.data.hub import Pushed, PushOptions, check_repo, push_folder
-from rolellm.data.hub.readme import BEGIN
+from rolellm.data.hub.push import BEGIN
 
 # The client's own way of sending large files.
 pytestmark = pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from huggingface_hub import RepoCard
 
-from rolellm.data.hub.readme import BEGIN, END, merge_card
+from rolellm.data.hub.push import BEGIN, END, merge_card
 
 OURS = "---\nlicense: mit\ntags:\n- role-playing\n- lora\n---\n\n# Model\n\nText.\n"
 

@@ -11,11 +11,10 @@ import pytest
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import write_jsonl
-from rolellm.judging.people.agreement import ENOUGH_ROWS, measure_agreement
+from rolellm.judging.people.agreement import ENOUGH_ROWS, PAPER, measure_agreement
 from rolellm.judging.people.labels import (
     REFERENCE,
-    AuditLabel,
-    RankingLabel,
+    Label,
     append_label,
     hash_content,
     label_path,
@@ -39,9 +38,13 @@ def write_labels(run: JudgeRun, who: str, ranks: Mapping[str, Mapping[str, float
     for row, given in ranks.items():
         names = tuple(given or TWO)
         about = hash_content(rows[row], select_answers(run.comparison, rows[row], names))
-        ranked = None if given is None else tuple(given.values())
-        labels.append(asdict(RankingLabel(row, who, names, ranked, 4.0, about)))
-    write_jsonl(label_path(run.folder, who, RankingLabel), labels)
+        said = None
+        if given is not None:
+            # A place is a whole number from 1.
+            places = sorted(set(given.values()))
+            said = {f"place of {name}": str(places.index(rank) + 1) for name, rank in given.items()}
+        labels.append(asdict(Label(row, who, names, said, 4.0, about)))
+    write_jsonl(label_path(run.folder, who), labels)
 
 
 def verdicts(row: str, judge: str, said: int, names: tuple[str, ...] = ("quill", "harbour")) -> list[Judgement]:
@@ -178,7 +181,9 @@ def write_audit(run: JudgeRun, who: str, said: Sequence[tuple[int, str, Any, Any
     for number, name, *answers in said:
         row = run.comparison.rows[number]
         about = hash_content(row, select_answers(run.comparison, row, [name]))
-        append_label(label_path(run.folder, who, AuditLabel), AuditLabel(row.id, name, who, *answers, 1.0, about))
+        words = {True: "yes", False: "no", None: "cannot tell"}
+        said_of_it = dict(zip(PAPER, map(words.get, answers), strict=True)) if answers[0] is not None else None
+        append_label(label_path(run.folder, who, audit=True), Label(row.id, who, (name,), said_of_it, 1.0, about))
 
 
 def test_the_audit_counts_what_can_be_told(tmp_path: Path) -> None:

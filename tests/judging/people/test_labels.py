@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.judging.people.labels import (
     REFERENCE,
-    AuditLabel,
-    RankingLabel,
+    Label,
     append_label,
     check_annotator,
     draw_blind_order,
@@ -42,17 +41,21 @@ def run(tmp_path: Path) -> JudgeRun:
     return read_run(write_run(tmp_path / "run", CONTEST))
 
 
-def ranking(run: JudgeRun, number: int = 0, annotator: str = "anna", **changed: Any) -> RankingLabel:
+SAID = {"place of A": "1", "place of B": "2", "place of C": "2"}
+YES = {"instruction": "yes", "style": "no", "correct": "cannot tell"}
+
+
+def ranking(run: JudgeRun, number: int = 0, annotator: str = "anna", **changed: Any) -> Label:
     row = run.comparison.rows[number]
     names = list_labelled_systems(run.comparison)
     about = hash_content(row, select_answers(run.comparison, row, names))
-    return replace(RankingLabel(row.id, annotator, tuple(names), (1.0, 2.5, 2.5), 3.5, about), **changed)
+    return replace(Label(row.id, annotator, tuple(names), SAID, 3.5, about), **changed)
 
 
-def audit(run: JudgeRun, number: int = 0, system: str = "quill-7b", **changed: Any) -> AuditLabel:
+def audit(run: JudgeRun, number: int = 0, system: str = "quill-7b", **changed: Any) -> Label:
     row = run.comparison.rows[number]
     about = hash_content(row, select_answers(run.comparison, row, [system]))
-    return replace(AuditLabel(row.id, system, "anna", True, False, None, 3.5, about), **changed)
+    return replace(Label(row.id, "bela", (system,), YES, 3.5, about), **changed)
 
 
 @given(st.integers(1, 45), st.integers(1, 45), st.randoms(use_true_random=False))
@@ -115,36 +118,37 @@ def test_mid_ranks_add_up_and_keep_the_order(scores: list[int]) -> None:
 
 
 def test_the_last_label_for_a_row_counts_and_audits_are_kept_apart(run: JudgeRun) -> None:
-    path = label_path(run.folder, "anna", RankingLabel)
-    first, other = ranking(run), ranking(run, 1, ranks=None)
-    better = replace(first, ranks=(3.0, 1.0, 2.0), seconds=1.0)
+    path = label_path(run.folder, "anna")
+    first, other = ranking(run), ranking(run, 1, said=None)
+    better = replace(first, said=dict(zip(SAID, "312", strict=True)), seconds=1.0)
     for label in (first, other, better):
         append_label(path, label)
-    assert read_labels(run, "anna", RankingLabel) == {("row-001",): other, ("row-000",): better}
+    assert read_labels(run, "anna") == {("row-001",): other, ("row-000",): better}
     assert len(path.read_text().splitlines()) == 3
-    assert list_annotators(run.folder, RankingLabel) == ["anna"] and list_annotators(run.folder, AuditLabel) == []
-    audits = [audit(run), audit(run, system=REFERENCE), audit(run, 1, instruction=None, style=None)]
+    assert list(first.ranks.values()) == [1.0, 2.5, 2.5]
+    assert list_annotators(run.folder) == ["anna"] and list_annotators(run.folder, audit=True) == []
+    audits = [audit(run), audit(run, system=REFERENCE), audit(run, 1, said=None)]
     for label in audits:
-        append_label(label_path(run.folder, "bela", AuditLabel), replace(label, annotator="bela"))
-    assert [replace(label, annotator="anna") for label in read_labels(run, "bela", AuditLabel).values()] == audits
-    assert read_labels(run, "bela", RankingLabel) == {} and list_annotators(run.folder, AuditLabel) == ["bela"]
+        append_label(label_path(run.folder, "bela", audit=True), label)
+    assert list(read_labels(run, "bela", audit=True).values()) == audits
+    assert read_labels(run, "bela") == {} and list_annotators(run.folder, audit=True) == ["bela"]
 
 
 @settings(max_examples=25)
 @given(cut=st.integers(1, 400))
 def test_half_a_line_that_a_crash_left_is_set_aside(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
     run = read_run(write_run(tmp_path_factory.mktemp("cut"), make_comparison(ROWS[:3])))
-    path = label_path(run.folder, "anna", RankingLabel)
+    path = label_path(run.folder, "anna")
     for number in range(3):
         append_label(path, ranking(run, number))
     content = path.read_bytes()
     kept = content[: max(0, len(content) - cut)]
     path.write_bytes(kept)
     whole = kept.count(b"\n")
-    rows = [label.row for label in read_labels(run, "anna", RankingLabel).values()]
+    rows = [label.row for label in read_labels(run, "anna").values()]
     assert rows == [f"row-00{n}" for n in range(whole)]
     append_label(path, ranking(run, 2, seconds=9.0))
-    read = list(read_labels(run, "anna", RankingLabel).values())
+    read = list(read_labels(run, "anna").values())
     assert len(path.read_bytes().splitlines()) == whole + 1 and read[-1].seconds == 9.0
 
 
@@ -153,41 +157,39 @@ def test_half_a_line_that_a_crash_left_is_set_aside(tmp_path_factory: pytest.Tem
     [
         pytest.param("{", "not valid JSON", id="no JSON"),
         pytest.param("[1]", "expected a JSON object", id="no object"),
-        pytest.param({"ranks": [1, 2, 2]}, "the label is not valid", id="no mid-ranks"),
-        pytest.param({"order": ["quill-7b", "quill-7b", "marrow-13b"]}, "the label is not valid", id="a name twice"),
-        pytest.param({"order": ["quill-7b", "nullmodel", "marrow-13b"]}, "takes no part", id="a canary"),
+        pytest.param({"said": {**SAID, "place of A": "4"}}, "the label is not valid", id="no place"),
+        pytest.param({"said": {"place of A": "1"}}, "the label is not valid", id="a place missing"),
+        pytest.param({"systems": ["quill-7b", "quill-7b", "marrow-13b"]}, "the label is not valid", id="a name twice"),
+        pytest.param({"systems": ["quill-7b", "nullmodel", "marrow-13b"]}, "takes no part", id="a canary"),
         pytest.param({"row": "row-999"}, "not in this run", id="another row"),
         pytest.param({"annotator": "bela"}, "in the file of 'anna'", id="another person"),
         pytest.param({"answers": "00"}, "other answers", id="other answers"),
     ],
 )
 def test_a_line_that_is_no_label_of_this_run_is_refused_by_its_number(run: JudgeRun, line: Any, said: str) -> None:
-    path = label_path(run.folder, "anna", RankingLabel)
+    path = label_path(run.folder, "anna")
     append_label(path, ranking(run))
     text = line if isinstance(line, str) else json.dumps(asdict(ranking(run, 1)) | line)
     with path.open("a") as stream:
         stream.write(text + "\n")
     append_label(path, ranking(run, 3))
     with pytest.raises(DataError, match=said) as caught:
-        read_labels(run, "anna", RankingLabel)
+        read_labels(run, "anna")
     assert (caught.value.path, caught.value.line) == (path, 2)
 
 
-@pytest.mark.parametrize(
-    "changed", [{"instruction": 1}, {"instruction": None, "style": None, "correct": True}], ids=["number", "last-alone"]
-)
-def test_an_audit_that_is_none_is_refused(run: JudgeRun, changed: dict[str, Any]) -> None:
-    path = label_path(run.folder, "anna", AuditLabel)
+def test_an_audit_that_is_none_is_refused(run: JudgeRun) -> None:
+    path = label_path(run.folder, "bela", audit=True)
     path.parent.mkdir()
-    path.write_text(json.dumps(asdict(audit(run)) | changed) + "\n")
+    path.write_text(json.dumps(asdict(audit(run)) | {"said": {**YES, "style": "maybe"}}) + "\n")
     with pytest.raises(DataError, match="the label is not valid"):
-        read_labels(run, "anna", AuditLabel)
+        read_labels(run, "bela", audit=True)
 
 
 def test_labels_outlast_a_system_who_joins_and_not_an_answer_that_changes(run: JudgeRun, tmp_path: Path) -> None:
-    append_label(label_path(run.folder, "anna", RankingLabel), ranking(run))
+    append_label(label_path(run.folder, "anna"), ranking(run))
     joined = write_run(run.folder, make_comparison(ROWS, {**CONTESTANTS, "newcomer": "model"}))
-    assert len(read_labels(read_run(joined), "anna", RankingLabel)) == 1
+    assert len(read_labels(read_run(joined), "anna")) == 1
     changed = make_comparison(ROWS, answer=lambda number, row: "another" if number == 1 else f"Answer {number}")
     with pytest.raises(DataError, match="judged again"):
-        read_labels(read_run(write_run(run.folder, changed)), "anna", RankingLabel)
+        read_labels(read_run(write_run(run.folder, changed)), "anna")

@@ -153,13 +153,6 @@ def test_the_layout_of_parse_brings_the_names_that_the_script_has(tmp_path: Path
     assert found.made == {"source": {"file": "d.jsonl", "sha256": hash_file(file)}}
 
 
-def test_another_spelling_of_the_role_is_taken(tmp_path: Path) -> None:
-    rows = [row("FOX", "FOX", "Hail."), row("FOX", "THE OLD MAN", "Ha!"), row("Rose", "ROSE", "Ten.")]
-    found = start_sheet(write(tmp_path / "d.jsonl", rows), "Fox")
-    assert [turn.speaker for turn in found.turns] == ["Fox", "Fox", "Rose"]
-    assert found.aliases[-1] == "THE OLD MAN"
-
-
 # --- excerpts
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import write_jsonl
-from rolellm.judging.people.labels import AuditLabel, RankingLabel, read_labels
+from rolellm.judging.people.labels import read_labels
 from rolellm.judging.records import read_run
 from rolellm.judging.settings import LabelSettings
 from rolellm.reporting.labelling.tasks import LabelTask
@@ -37,9 +37,9 @@ def test_a_ranking_is_kept_as_ranks_of_the_systems(folder: Path) -> None:
     task.save(0, ["2", "1", "2"], 1.25)
     task.save(1, None, 10**9)
     assert task.statuses() == ["done", "skipped", "open", "open", "open", "open"]
-    first, second = read_labels(read_run(folder), "anna", RankingLabel).values()
-    assert (first.order, first.ranks, first.seconds) == (tuple(task.items[0].answers), (2.5, 1.0, 2.5), 1.2)
-    assert second.skipped and second.seconds == 86_400
+    first, second = read_labels(read_run(folder), "anna").values()
+    assert (first.ranks, first.seconds) == (dict(zip(task.items[0].answers, (2.5, 1.0, 2.5), strict=True)), 1.2)
+    assert second.said is None and second.seconds == 86_400
     # Opened anew, it says what was said.
     again = open_task(folder)
     assert (again.values(0), again.values(1), again.statuses()) == (["2", "1", "2"], [None] * 3, task.statuses())
@@ -49,8 +49,8 @@ def test_the_audit_keeps_three_answers(folder: Path) -> None:
     task = open_task(folder, audit=True, limit=4)
     task.save(0, ["yes", "no", "cannot tell"], 1)
     assert task.statuses() == ["done", "open", "open", "open"] and task.values(0) == ["yes", "no", "cannot tell"]
-    (label,) = read_labels(read_run(folder), "anna", AuditLabel).values()
-    assert (label.instruction, label.style, label.correct) == (True, False, None)
+    (label,) = read_labels(read_run(folder), "anna", audit=True).values()
+    assert label.said == {"instruction": "yes", "style": "no", "correct": "cannot tell"}
     # The reference is audited without itself beside it.
     texts = open_task(folder, audit=True, system="reference").items[0].texts
     assert texts["references"] == "" and texts["A"].startswith("On day")
@@ -135,7 +135,7 @@ def test_a_full_disk_loses_no_label(folder: Path) -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert task.statuses()[:2] == ["done", "open"]
     task.save(1, ["1", "2", "3"], 1)
-    assert len(read_labels(read_run(folder), "anna", RankingLabel)) == 2
+    assert len(read_labels(read_run(folder), "anna")) == 2
 
 
 def test_one_more_system_opens_a_row_again_and_keeps_what_was_said(folder: Path) -> None:
@@ -143,7 +143,7 @@ def test_one_more_system_opens_a_row_again_and_keeps_what_was_said(folder: Path)
     write_run(folder, make_comparison(make_rows(6), {**CONTESTANTS, "newcomer": "model"}))
     task = open_task(folder)
     assert task.statuses()[0] == "open" and len(task.items[0].answers) == 4
-    assert len(read_labels(read_run(folder), "anna", RankingLabel)) == 1
+    assert len(read_labels(read_run(folder), "anna")) == 1
     # More systems than letters are refused.
     write_run(folder, make_comparison(make_rows(1), {f"s{number}": "model" for number in range(27)}))
     with pytest.raises(SettingsError, match="at most 26"):

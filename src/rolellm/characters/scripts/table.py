@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import Any, Final, NamedTuple
 
-from rolellm.characters.scripts.reading import ReaderHints, ScriptLine, ScriptSource, ScriptTurn, iterate_lines
+from rolellm.characters.scripts.reading import ReaderHints, ScriptSource, ScriptTurn, iterate_lines
 from rolellm.core.errors import ScriptError, SettingsError
 from rolellm.core.settings import load_words
 from rolellm.core.text import fold, replace_surrogates
@@ -116,23 +116,18 @@ def _read_delimited(text: str) -> Iterator[_TableRow]:
     delimiter = max(_DELIMITERS, key=head.count)
     if delimiter not in head:
         return
-    last = ScriptLine(0, -1, "")
-
-    def read_lines() -> Iterator[str]:
-        nonlocal last
-        for last in iterate_lines(text):
-            yield last.text + "\n"
-
-    reader = csv.reader(read_lines(), delimiter=delimiter)
+    lines = list(iterate_lines(text))
+    reader = csv.reader((line.text + "\n" for line in lines), delimiter=delimiter)
     names: list[str] = []
     start, number = 0, 1
     try:
         for fields in reader:
+            end = lines[reader.line_num - 1].end
             if not names:
                 names = [name.strip() for name in fields]
             elif any(fields):
-                yield _TableRow(dict(zip(names, fields, strict=False)), start, last.end)
-            start, number = last.end + 1, reader.line_num + 1
+                yield _TableRow(dict(zip(names, fields, strict=False)), start, end)
+            start, number = end + 1, reader.line_num + 1
     except csv.Error as error:
         raise ScriptError(f"the row at line {number} cannot be read ({error}); fix it") from error
 

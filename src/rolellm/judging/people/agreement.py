@@ -21,10 +21,8 @@ from rolellm.core.result import Result
 from rolellm.core.sanitize import label as shorten
 from rolellm.core.table import ABSENT, Table, TableRow
 from rolellm.judging.people.labels import (
-    AuditLabel,
+    ANSWERS,
     Label,
-    LabelType,
-    RankingLabel,
     list_annotators,
     list_labelled_systems,
     read_labels,
@@ -72,12 +70,9 @@ class Rater:
         return {row for row, _, _ in self.verdicts}
 
 
-def build_person_rater(name: str, labels: Sequence[RankingLabel], baseline: str | None) -> Rater:
+def build_person_rater(name: str, labels: Sequence[Label], baseline: str | None) -> Rater:
     """Build the rater of a person's rankings; skipped rows say nothing."""
-    ranks: dict[str, Ranks] = {}
-    for label in labels:
-        if label.ranks is not None:
-            ranks[label.row] = dict(zip(label.order, label.ranks, strict=True))
+    ranks: dict[str, Ranks] = {label.row: label.ranks for label in labels if label.said is not None}
     verdicts = _compare_ranks({row: [row_ranks] for row, row_ranks in ranks.items()}, baseline)
     return Rater(name, verdicts, ranks)
 
@@ -281,8 +276,8 @@ def measure_agreement(run: JudgeRun) -> AgreementResult:
         SettingsError: When nobody labelled anything.
         DataError: For damaged labels, or labels of other answers than this run's.
     """
-    labels = _read_all(run, RankingLabel)
-    audits = _read_all(run, AuditLabel)
+    labels = _read_all(run, audit=False)
+    audits = _read_all(run, audit=True)
     baseline = run.comparison.baseline
     people = [build_person_rater(name, items, baseline) for name, items in labels.items()]
     if not labels and not audits:
@@ -304,11 +299,11 @@ def measure_agreement(run: JudgeRun) -> AgreementResult:
     )
 
 
-def _read_all(run: JudgeRun, kind: type[LabelType]) -> dict[str, list[LabelType]]:
-    """Read the labels of each person who has any of this kind."""
+def _read_all(run: JudgeRun, *, audit: bool) -> dict[str, list[Label]]:
+    """Read the labels of each person who ranked, or audited, anything."""
     labels = {}
-    for name in list_annotators(run.folder, kind):
-        by_key = read_labels(run, name, kind)
+    for name in list_annotators(run.folder, audit=audit):
+        by_key = read_labels(run, name, audit=audit)
         if by_key:
             labels[name] = list(by_key.values())
     return labels
@@ -317,7 +312,7 @@ def _read_all(run: JudgeRun, kind: type[LabelType]) -> dict[str, list[LabelType]
 def _count_labels(labels: Mapping[str, Sequence[Label]]) -> tuple[LabelCount, ...]:
     counts = []
     for name, items in labels.items():
-        skipped = sum(label.skipped for label in items)
+        skipped = sum(label.said is None for label in items)
         counts.append(LabelCount(name, len(items) - skipped, skipped))
     return tuple(counts)
 
@@ -373,23 +368,22 @@ class AgreementMeasures(RowClusters):
         clusters = self.look_up([row for row, _, _ in votes])
         return replace(compute(directed), items=items).estimate(*clusters)
 
-    def summarize_audit(self, audits: Mapping[str, Sequence[AuditLabel]]) -> AuditSummary:
+    def summarize_audit(self, audits: Mapping[str, Sequence[Label]]) -> AuditSummary:
         """Summarize the audit of a run."""
-        by_system: dict[str, list[AuditLabel]] = defaultdict(list)
+        by_system: dict[str, list[tuple[str, dict[str, str]]]] = defaultdict(list)
         for label in chain(*audits.values()):
-            if not label.skipped:
-                by_system[label.system].append(label)
+            if label.said is not None:
+                by_system[label.systems[0]].append((label.row, label.said))
         systems: dict[str, dict[str, AuditShare]] = {}
         for name, labels in sorted(by_system.items()):
             systems[name] = {question: self._share_yes(labels, question) for question in PAPER}
         return AuditSummary(dict(PAPER), _count_labels(audits), systems)
 
-    def _share_yes(self, labels: Sequence[AuditLabel], question: str) -> AuditShare:
+    def _share_yes(self, labels: Sequence[tuple[str, dict[str, str]]], question: str) -> AuditShare:
         answers: RowValues = []
-        for label in labels:
-            answer = getattr(label, question)
-            if answer is not None:
-                answers.append((label.row, float(answer)))
+        for row, said in labels:
+            if said[question] != ANSWERS[2]:
+                answers.append((row, float(said[question] == ANSWERS[0])))
         return AuditShare(self.estimate(answers), len(labels) - len(answers))
 
 

@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final, TypeVar
-
-from pydantic import StrictBool
+from typing import Final
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.fingerprint import hash_json
@@ -24,6 +22,8 @@ from rolellm.judging.records import LABELS, Comparison, JudgeRun, compute_mid_ra
 
 #: What the data set's own first reference is called where it is audited, as the paper audited it.
 REFERENCE: Final = "reference"
+#: What may be said to a question of the audit; the last, only of whether a reply is correct.
+ANSWERS: Final[tuple[str, ...]] = ("yes", "no", "cannot tell")
 
 
 def list_labelled_systems(comparison: Comparison) -> list[str]:
@@ -104,99 +104,49 @@ def hash_content(row: Row, answers: Mapping[str, str]) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class RankingLabel:
-    """One person's ranking of the answers to one row.
+class Label:
+    """What one person said of the answers to one row: a place for each, or of one answer a word on each question.
 
     Attributes:
         row: The row's id.
-        annotator: Who ranked.
-        order: Systems in the order in which their answers were shown, names masked.
-        ranks: A rank for each, in the same order, from 1 (best); those who tie share the mean of their places. ``None``
-            where the person skipped the row.
-        seconds: How long the row was looked at.
+        annotator: Who said it.
+        systems: Systems in the order in which their answers were shown, names masked; one in the audit, which may be
+            `REFERENCE` for the data set's own.
+        said: By place or question, what was chosen; ``None`` where the person skipped it.
+        seconds: How long it was looked at.
         answers: Hash of the question and the answers, see `hash_content`.
     """
 
     row: str
     annotator: str
-    order: tuple[str, ...]
-    ranks: tuple[float, ...] | None
+    systems: tuple[str, ...]
+    said: dict[str, str] | None
     seconds: float
     answers: str
 
     def __post_init__(self) -> None:
-        if len(set(self.order)) != len(self.order):
+        if len(set(self.systems)) != len(self.systems):
             raise ValueError("a system is in the order twice")
-        if self.ranks is None:
+        if self.said is None:
             return
-        mid_ranks = compute_mid_ranks(self.ranks)
-        if len(self.ranks) != len(self.order) or mid_ranks != self.ranks:
-            raise ValueError("ranks must be places from 1, one for each system; ties share the mean of their places")
+        words = ANSWERS
+        if len(self.systems) > 1:
+            words = tuple(map(str, range(1, len(self.systems) + 1)))
+            if len(self.said) != len(self.systems):
+                raise ValueError("expected one place for each system")
+        if not set(words).issuperset(self.said.values()):
+            raise ValueError(f"expected {', '.join(words)}")
 
     @property
     def key(self) -> tuple[str, ...]:
         """The key under which a later label replaces it."""
-        return (self.row,)
+        return (self.row,) if len(self.systems) > 1 else (self.row, *self.systems)
 
     @property
-    def names(self) -> tuple[str, ...]:
-        """The systems that it is about."""
-        return self.order
-
-    @property
-    def skipped(self) -> bool:
-        """True if the person said nothing of the row."""
-        return self.ranks is None
-
-
-@dataclass(frozen=True, slots=True)
-class AuditLabel:
-    """One person's answers to the three questions of the audit, about one answer.
-
-    Attributes:
-        row: The row's id.
-        system: Whose answer it was, masked; `REFERENCE` for the data set's own.
-        annotator: Who judged it.
-        instruction: Whether it answers the instruction; ``None`` where the person skipped it.
-        style: Whether it shows the role's speaking style; ``None`` where the person skipped it.
-        correct: Whether what it says is correct; ``None`` where the person cannot tell, or skipped it.
-        seconds: How long it was looked at.
-        answers: Hash of the question and the answer, see `hash_content`.
-    """
-
-    row: str
-    system: str
-    annotator: str
-    instruction: StrictBool | None
-    style: StrictBool | None
-    correct: StrictBool | None
-    seconds: float
-    answers: str
-
-    def __post_init__(self) -> None:
-        answers = {self.instruction, self.style, self.correct}
-        if None in (self.instruction, self.style) and answers != {None}:
-            raise ValueError("only correct can be null by itself; all three are where the answer was skipped")
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The key under which a later label replaces it."""
-        return (self.row, self.system)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The system that it is about."""
-        return (self.system,)
-
-    @property
-    def skipped(self) -> bool:
-        """True if the person said nothing of the answer."""
-        return self.instruction is None
-
-
-Label = RankingLabel | AuditLabel
-LabelType = TypeVar("LabelType", RankingLabel, AuditLabel)
-_SUFFIXES: Mapping[type[Label], str] = {RankingLabel: ".jsonl", AuditLabel: ".audit.jsonl"}
+    def ranks(self) -> dict[str, float]:
+        """System to rank, from 1 (best), by its place; those who tie share the mean of their places."""
+        places = [int(place) for place in (self.said or {}).values()]
+        return dict(zip(self.systems, compute_mid_ranks(places), strict=False))
 
 
 def check_annotator(name: str) -> str:
@@ -213,15 +163,19 @@ def check_annotator(name: str) -> str:
     return name
 
 
-def label_path(folder: Path, annotator: str, kind: type[Label]) -> Path:
-    """Return the file that keeps a person's labels of one kind."""
-    return folder / LABELS / (check_annotator(annotator) + _SUFFIXES[kind])
+def label_path(folder: Path, annotator: str, *, audit: bool = False) -> Path:
+    """Return the file that keeps a person's rankings, or what the person said in the audit."""
+    return folder / LABELS / (check_annotator(annotator) + _get_suffix(audit))
 
 
-def list_annotators(folder: Path, kind: type[Label]) -> list[str]:
+def _get_suffix(audit: bool) -> str:
+    return ".audit.jsonl" if audit else ".jsonl"
+
+
+def list_annotators(folder: Path, *, audit: bool = False) -> list[str]:
     """List who ranked, or who audited, sorted."""
-    paths = (folder / LABELS).glob(f"*{_SUFFIXES[kind]}")
-    names = [path.name.removesuffix(_SUFFIXES[kind]) for path in paths]
+    suffix = _get_suffix(audit)
+    names = [path.name.removesuffix(suffix) for path in (folder / LABELS).glob(f"*{suffix}")]
     return sorted(name for name in names if not name.startswith(".") and not name.endswith(".audit"))
 
 
@@ -235,23 +189,23 @@ def append_label(path: Path, label: Label) -> None:
         out.append([asdict(label)])
 
 
-def read_labels(run: JudgeRun, annotator: str, kind: type[LabelType]) -> dict[tuple[str, ...], LabelType]:
-    """Read a person's labels of one kind by their keys, the last for each; empty before the first label.
+def read_labels(run: JudgeRun, annotator: str, *, audit: bool = False) -> dict[tuple[str, ...], Label]:
+    """Read a person's rankings or audit by their keys, the last label for each; empty before the first one.
 
     Raises:
         DataError: For a line that is not such a label, or is about other answers than the run's; names file and line.
     """
-    path = label_path(run.folder, annotator, kind)
+    path = label_path(run.folder, annotator, audit=audit)
     if not path.is_file():
         return {}
-    labels: dict[tuple[str, ...], LabelType] = {}
+    labels: dict[tuple[str, ...], Label] = {}
     rows = {row.id: row for row in run.comparison.rows}
     names = {*list_labelled_systems(run.comparison), REFERENCE}
     # What follows the last line feed is half a line, which was never confirmed as saved.
     *lines, _ = path.read_bytes().split(b"\n")
     for number, raw in enumerate(lines, start=1):
         value = parse_object(raw + b"\n", path, number)
-        label = read_as(kind, value, "the label", path=path, line=number)
+        label = read_as(Label, value, "the label", path=path, line=number)
         problem = _find_problem(run.comparison, label, annotator, rows.get(label.row), names)
         if problem:
             raise DataError(f"{problem}; move the file away to start over", path=path, line=number)
@@ -267,10 +221,10 @@ def _find_problem(comparison: Comparison, label: Label, annotator: str, row: Row
         return f"a label by {label.annotator!r} in the file of {annotator!r}"
     if row is None:
         return f"a label for row {label.row!r}, which is not in this run"
-    strangers = sorted(set(label.names) - set(names))
+    strangers = sorted(set(label.systems) - set(names))
     if strangers:
         return f"a label for {strangers[0]!r}, which takes no part in this run"
-    answers = select_answers(comparison, row, label.names)
+    answers = select_answers(comparison, row, label.systems)
     if hash_content(row, answers) != label.answers:
         return "a label for other answers than this run's, which was judged again since"
     return ""

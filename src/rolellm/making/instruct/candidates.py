@@ -18,8 +18,8 @@ import json
 import math
 import re
 from collections import defaultdict
-from collections.abc import Container, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from importlib import resources
 from typing import Any, Final
 
@@ -151,16 +151,13 @@ def _find_misplaced_items(text: str) -> list[Any] | None:
     return next(lists, None)
 
 
-def parse_candidate(
-    item: Any, segment: Segment, receipt: Mapping[str, Any], example_reasons: Container[str] = ()
-) -> Candidate:
+def parse_candidate(item: Any, segment: Segment, receipt: Mapping[str, Any]) -> Candidate:
     """Make a candidate of an item of the list; it has a `problem` if the item is not a pair.
 
     Args:
         item: As the model wrote it.
         segment: What it was made from.
         receipt: Where it comes from.
-        example_reasons: Reasons of our examples, folded: a rating that has one of them keeps its level alone.
     """
     name = f"{segment.id}/{receipt['visit']:03}/{receipt['place']:02}"
     if not isinstance(item, Mapping):
@@ -172,13 +169,8 @@ def parse_candidate(
             keys = ", ".join(map(str, list(item)[:8])) or "nothing"
             problem = f"no text `{key}` (found: {keys})"[:200]
             break
-    ratings = []
-    for key in ("completeness", "factualness"):
-        rating = parse_rating(item.get(key))
-        if fold(rating.reason) in example_reasons:
-            rating = replace(rating, reason="")
-        ratings.append(rating)
-    complete, factual = ratings
+    complete = parse_rating(item.get("completeness"))
+    factual = parse_rating(item.get("factualness"))
     return Candidate(name, texts["question"], texts["answer"], complete, factual, segment, receipt, problem)
 
 
@@ -289,16 +281,6 @@ def load_examples(language: Language) -> list[dict[str, Any]]:
     file = resources.files("rolellm.models.prompts").joinpath(language, "instruct_examples.json")
     examples: list[dict[str, Any]] = json.loads(file.read_text(encoding="utf-8"))
     return examples
-
-
-@functools.cache
-def collect_example_reasons(language: Language) -> frozenset[str]:
-    """Collect the reasons of the examples' ratings, folded: a model that copies one gives none."""
-    reasons: set[str] = set()
-    for example in load_examples(language):
-        for pair in example["pairs"]:
-            reasons |= {fold(pair[key]["reason"]) for key in ("completeness", "factualness")}
-    return frozenset(reasons)
 
 
 def _fill_template(language: Language, name: str, **texts: str) -> str:

@@ -29,7 +29,6 @@ from rolellm.making.instruct.candidates import (
     Lane,
     Task,
     build_request,
-    collect_example_reasons,
     hash_prompts,
     list_focuses,
     parse_candidate,
@@ -198,8 +197,7 @@ class Instruct(Step[InstructResult]):
         return tasks
 
     def _read_candidates(self, task: Task, outcome: Answer[list[Any]], number: int) -> list[Candidate]:
-        language = self.character.language
-        focuses = list_focuses(language, task.segment.kind)
+        focuses = list_focuses(self.character.language, task.segment.kind)
         receipt = {
             "segment": task.segment.to_dict(),
             "round": number,
@@ -211,11 +209,9 @@ class Instruct(Step[InstructResult]):
             "endpoint": outcome.reply.endpoint,
             "key": outcome.key,
         }
-        copied = collect_example_reasons(language)
         candidates = []
         for index, item in enumerate(outcome.value):
-            candidate = parse_candidate(item, task.segment, {**receipt, "place": index}, copied)
-            candidates.append(candidate)
+            candidates.append(parse_candidate(item, task.segment, {**receipt, "place": index}))
         return candidates
 
     def _explain_shortfall(self, lanes: Sequence[Lane], rounds: int, failures: Sequence[Failure]) -> str | None:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence, Set
-from dataclasses import replace
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +14,6 @@ from rolellm.core.fingerprint import hash_file
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language, Profile, Turn
 from rolellm.core.text import fold, join_names
-from rolellm.data.rolebench.release import is_role
 
 _NAMED = 8
 _SAMPLED = 2000
@@ -33,7 +31,7 @@ def start_sheet(
 
     Args:
         dialogue: Turns, or a file of them as ``rolellm role parse`` writes it, in either layout.
-        role: As the turns have it; failing that, a name with the same letters and digits is taken for it.
+        role: As the turns have it.
         language: Detected by default.
         aliases: Other names of the role; those by which the file's speeches of the role go are added.
         script: What the script is called; by default the file's name.
@@ -60,10 +58,7 @@ def start_sheet(
         turns = tuple(turn for turn in dialogue if turn.content)
     speakers = {turn.speaker for turn in turns if turn.kind == "speech"}
     if role not in speakers:
-        spellings = {speaker for speaker in speakers if is_role(speaker, role)}
-        if not spellings:
-            raise ScriptError(_explain_silence(turns, role), path=path)
-        turns = tuple(_rename_speaker(turn, spellings, role) for turn in turns)
+        raise ScriptError(_explain_silence(turns, role), path=path)
     other_names = dict.fromkeys(name.strip() for name in aliases)
     kept_names = tuple(name for name in other_names if name and fold(name) != fold(role))
     if language is None:
@@ -72,18 +67,12 @@ def start_sheet(
     return Profile(role, language, turns, aliases=kept_names, script=script, made=made)
 
 
-def _rename_speaker(turn: Turn, names: Set[str], role: str) -> Turn:
-    if turn.kind == "speech" and turn.speaker in names:
-        return replace(turn, speaker=role)
-    return turn
-
-
 def _list_names(path: Path, role: str) -> list[str]:
     """List what the script calls the role, the commonest name first; the release's layout does not keep that."""
     name_counts = Counter[str]()
     for _, value in read_jsonl(path):
         speaker = value.get("speaker")
-        if value.get("kind") == "speech" and isinstance(speaker, str) and is_role(value["role"], role):
+        if value.get("kind") == "speech" and isinstance(speaker, str) and value["role"] == role:
             name_counts[speaker] += 1
     return [name for name, _ in name_counts.most_common()]
 

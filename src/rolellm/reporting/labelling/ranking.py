@@ -47,10 +47,10 @@ class LabelPage:
             for letter in LETTERS[: len(task.items[0].answers)]:
                 texts[letter] = _make_text(letter)
                 if task.kind == "ranking":
-                    field = task.fields[len(radios)]
-                    radios.append(gr.Radio(field.choices, label=f"{field.name}: 1 is best, equal places are ties"))
-            for field in task.fields if task.kind == "audit" else ():
-                radios.append(gr.Radio(field.choices, label=_QUESTIONS[field.name]))
+                    name = f"place of {letter}"
+                    radios.append(gr.Radio(task.fields[name], label=f"{name}: 1 is best, equal places are ties"))
+            for name in _QUESTIONS if task.kind == "audit" else ():
+                radios.append(gr.Radio(task.fields[name], label=_QUESTIONS[name]))
             with gr.Row():
                 back, skip = gr.Button("Back"), gr.Button("Skip")
                 save = gr.Button("Save", variant="primary")

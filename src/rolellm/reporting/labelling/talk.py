@@ -23,7 +23,7 @@ from rolellm.core.errors import RoleLLMError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.locks import lock_folder
 from rolellm.core.records import Row
-from rolellm.judging.people.labels import RankingLabel, append_label, check_annotator, hash_content, label_path
+from rolellm.judging.people.labels import Label, append_label, check_annotator, hash_content, label_path
 from rolellm.judging.records import RESULT, Comparison, System, read_run, write_run
 from rolellm.llm.model import Message, assistant, user
 from rolellm.playing.player import Chat, RolePlayer
@@ -288,10 +288,10 @@ class TalkPage:
         row_id = f"vote-{digest[:12]}"
         about = sheet.full_description
         row = Row(row_id, sheet.role, sheet.language, "general", chat.message, (), role_description=about)
-        ranks = (1.0, 2.0) if preferred == 0 else (2.0, 1.0)
+        said = {"place of A": str(1 + preferred), "place of B": str(2 - preferred)}
         seconds = round(time.monotonic() - shown.ready, 1)
         content = hash_content(row, answers)
-        label = RankingLabel(row.id, self._annotator, names, ranks, seconds, content)
+        label = Label(row.id, self._annotator, names, said, seconds, content)
         try:
             _append_vote(self._votes, row, answers, label)
         except RoleLLMError as error:
@@ -331,7 +331,7 @@ def _read_votes(folder: Path) -> Comparison:
     return run.comparison
 
 
-def _append_vote(folder: Path, row: Row, answers: Mapping[str, str], label: RankingLabel) -> None:
+def _append_vote(folder: Path, row: Row, answers: Mapping[str, str], label: Label) -> None:
     with lock_folder(folder):
         before = _read_votes(folder)
         systems = {system.name: system for system in before.systems}
@@ -342,5 +342,5 @@ def _append_vote(folder: Path, row: Row, answers: Mapping[str, str], label: Rank
         rows = [voted for voted in before.rows if voted.id != row.id]
         comparison = Comparison([*rows, row], list(systems.values()), all_answers)
         write_run(folder, comparison, votes=True)
-        path = label_path(folder, label.annotator, RankingLabel)
+        path = label_path(folder, label.annotator)
         append_label(path, label)

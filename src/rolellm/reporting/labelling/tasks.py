@@ -8,7 +8,7 @@ import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.fingerprint import hash_json
@@ -16,10 +16,9 @@ from rolellm.core.jsonl import JsonlAppender
 from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible, truncate
 from rolellm.judging.people.labels import (
+    ANSWERS,
     REFERENCE,
-    AuditLabel,
     Label,
-    RankingLabel,
     append_label,
     draw_blind_order,
     hash_content,
@@ -30,7 +29,7 @@ from rolellm.judging.people.labels import (
     sample_rows,
     select_answers,
 )
-from rolellm.judging.records import JudgeRun, compute_mid_ranks
+from rolellm.judging.records import JudgeRun
 from rolellm.judging.requests import select_references
 from rolellm.judging.settings import LabelSettings
 
@@ -40,26 +39,11 @@ Status = Literal["open", "done", "skipped"]
 LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #: In a sheet, in the place of a label: the person said nothing of this one.
 SKIP: Final = "skip"
-_ANSWERS: Final[Mapping[str, bool | None]] = {"yes": True, "no": False, "cannot tell": None}
-_YES_NO: Final = ("yes", "no")
 #: Characters of one text that are shown; the rest is counted.
 _MAX_TEXT: Final = 20_000
 #: A longer look at one item is a break.
 _LONGEST: Final = 86_400.0
 _FORMULA: Final = re.compile(r"\A[=+\-@\t\r]")
-
-
-@dataclass(frozen=True, slots=True)
-class Field:
-    """A thing that a person says of an item.
-
-    Attributes:
-        name: Its name, a column of the sheet.
-        choices: What may be said.
-    """
-
-    name: str
-    choices: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,7 +92,7 @@ class LabelTask:
     Attributes:
         kind: ``ranking`` or ``audit``.
         items: What is labelled, in order.
-        fields: What is said of each.
+        fields: What may be said of each, by place or question: the last columns of the sheet.
         path: Where the labels go.
 
     Raises:
@@ -121,8 +105,7 @@ class LabelTask:
     def __init__(self, run: JudgeRun, annotator: str, settings: LabelSettings) -> None:
         comparison = run.comparison
         self.annotator = annotator
-        label_type: type[Any] = AuditLabel if settings.audit else RankingLabel
-        self.path = label_path(run.folder, annotator, label_type)
+        self.path = label_path(run.folder, annotator, audit=settings.audit)
         self.items: list[Item] = []
         if settings.audit:
             self.kind = "audit"
@@ -130,7 +113,8 @@ class LabelTask:
                 answers = select_answers(comparison, row, [name])
                 self.items.append(Item(row, answers))
             # Only whether a reply is correct may be beyond a person.
-            self.fields = [Field("instruction", _YES_NO), Field("style", _YES_NO), Field("correct", tuple(_ANSWERS))]
+            yes_no = ANSWERS[:2]
+            self.fields = {"instruction": yes_no, "style": yes_no, "correct": ANSWERS}
         else:
             self.kind = "ranking"
             names = list_labelled_systems(comparison)
@@ -142,18 +126,19 @@ class LabelTask:
                 ordered = {name: answers[name] for name in order}
                 self.items.append(Item(row, ordered))
             choices = tuple(map(str, range(1, len(names) + 1)))
-            self.fields = [Field(f"place of {letter}", choices) for letter in LETTERS[: len(names)]]
+            self.fields = {f"place of {letter}": choices for letter in LETTERS[: len(names)]}
         self._lock = threading.Lock()
         if self.path.is_file():
             # Half a line that a crash left is taken off before anything is read.
             JsonlAppender(self.path).close()
-        self._labels: dict[tuple[str, ...], Any] = read_labels(run, annotator, label_type)
+        self._labels = read_labels(run, annotator, audit=settings.audit)
 
     def _find_label(self, item: Item) -> Label | None:
         """Find a label of these answers; one more system since, and the row is to be ranked again."""
         systems = item.answers if self.kind == "audit" else ()
-        label: Label | None = self._labels.get((item.row.id, *systems))
-        if label is None or set(label.names) != set(item.answers):
+        label = self._labels.get((item.row.id, *systems))
+        # In the order that is shown: places are those of letters.
+        if label is None or label.systems != tuple(item.answers):
             return None
         return label
 
@@ -165,21 +150,15 @@ class LabelTask:
             if label is None:
                 statuses.append("open")
             else:
-                statuses.append("skipped" if label.skipped else "done")
+                statuses.append("skipped" if label.said is None else "done")
         return statuses
 
     def values(self, index: int) -> list[str | None]:
         """Return what was said of an item, by field; ``None`` where nothing was."""
-        item = self.items[index]
-        label = self._find_label(item)
-        if label is None or label.skipped:
+        label = self._find_label(self.items[index])
+        if label is None or label.said is None:
             return [None] * len(self.fields)
-        if isinstance(label, AuditLabel):
-            words = {answer: word for word, answer in _ANSWERS.items()}
-            return [words[getattr(label, field.name)] for field in self.fields]
-        ranks = dict(zip(label.order, label.ranks or (), strict=True))
-        distinct = sorted(set(ranks.values()))
-        return [str(distinct.index(ranks[name]) + 1) for name in item.answers]
+        return list(label.said.values())
 
     def save(self, index: int, values: Sequence[str | None] | None, seconds: float) -> None:
         """Put a label on the disk.
@@ -194,25 +173,18 @@ class LabelTask:
             OSError: When it cannot be written.
         """
         item = self.items[index]
+        said: dict[str, str] | None = None
         if values is not None:
-            for field, value in zip(self.fields, values, strict=True):
-                if value not in field.choices:
-                    raise DataError(f"{field.name}: choose one of {', '.join(field.choices)}")
-        label = self._make_label(item, values, round(min(seconds, _LONGEST), 1))
+            said = {}
+            for (name, choices), value in zip(self.fields.items(), values, strict=True):
+                if value not in choices:
+                    raise DataError(f"{name}: choose one of {', '.join(choices)}")
+                said[name] = str(value)
+        duration = round(min(seconds, _LONGEST), 1)
+        label = Label(item.row.id, self.annotator, tuple(item.answers), said, duration, item.about)
         with self._lock:
             append_label(self.path, label)
             self._labels[label.key] = label
-
-    def _make_label(self, item: Item, values: Sequence[str | None] | None, seconds: float) -> Label:
-        row_id, names = item.row.id, tuple(item.answers)
-        if self.kind == "ranking":
-            ranks = None
-            if values is not None:
-                ranks = compute_mid_ranks([int(value or 0) for value in values])
-            return RankingLabel(row_id, self.annotator, names, ranks, seconds, item.about)
-        words = [None] * len(self.fields) if values is None else values
-        instruction, style, correct = [_ANSWERS[word] if word else None for word in words]
-        return AuditLabel(row_id, names[0], self.annotator, instruction, style, correct, seconds, item.about)
 
     def write_sheet(self, path: Path) -> None:
         """Write a blind sheet to fill in: a line for each item, a column for each field.
@@ -222,8 +194,7 @@ class LabelTask:
         """
         with path.open("x", encoding="utf-8-sig", newline="") as stream:
             writer = csv.writer(stream)
-            names = [field.name for field in self.fields]
-            writer.writerow(["item", *self.items[0].texts, *names])
+            writer.writerow(["item", *self.items[0].texts, *self.fields])
             for index, item in enumerate(self.items):
                 # A spreadsheet would read such a text as a formula.
                 texts = [f"'{text}" if _FORMULA.match(text) else text for text in item.texts.values()]
@@ -240,7 +211,7 @@ class LabelTask:
         indexes = {item.token: index for index, item in enumerate(self.items)}
         with path.open(encoding="utf-8-sig", newline="") as stream:
             for line, cells in enumerate(csv.DictReader(stream), start=2):
-                texts = [cells.get(field.name) or "" for field in self.fields]
+                texts = [cells.get(name) or "" for name in self.fields]
                 words = [text.strip().casefold() for text in texts]
                 if not any(words):
                     continue
