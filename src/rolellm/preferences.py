@@ -281,7 +281,7 @@ def judge_branches(folder: str | Path, judge: Any) -> JudgingResult:
     if not rows:
         raise SettingsError(f"{folder}: no turn has two different replies; play with models, at a temperature above 0")
     comparison = Comparison(rows, (System(_PLAYED), System(_BRANCH, "baseline")), answers)
-    settings = JudgingSettings(judges=("role-pair",), max_unscored=1.0)
+    settings = read(JudgingSettings, {"judges": ("role-pair",), "max_unscored": 1.0})
     return run_judging(scene.folder / _BRANCHES, comparison, LLM.resolve(judge), settings)
 
 
