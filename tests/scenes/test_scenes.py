@@ -23,6 +23,7 @@ from rolellm.llm.model import Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.models.prompts.fences import read_fences
 from rolellm.playing.settings import PlaySettings
+from rolellm.playing.thoughts import strip_inner_thoughts
 from rolellm.preferences import judge_branches, prefer
 from rolellm.runs import Run, run_step
 from rolellm.scenes.coser import (
@@ -37,7 +38,6 @@ from rolellm.scenes.coser import (
 from rolellm.scenes.critique import CritiqueScenes
 from rolellm.scenes.play import PlayScenes, ScenesResult, play_scene
 from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter, Secret, read_scene
-from rolellm.scenes.thoughts import strip_inner_thoughts
 from rolellm.scenes.visibility import SceneTurn, build_talk, find_lapses
 
 from ..commands import Command

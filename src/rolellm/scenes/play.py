@@ -48,11 +48,11 @@ from rolellm.llm.scripted import ScriptedModel
 from rolellm.models.prompts.render import load_template
 from rolellm.playing.player import RolePlayer
 from rolellm.playing.settings import PlaySettings
+from rolellm.playing.thoughts import strip_inner_thoughts
 from rolellm.runs import Plan, Records, Round, Run, Step, run_step
 from rolellm.scenes.prompts import load_scene_prompts
 from rolellm.scenes.scene import ENVIRONMENT, Scene, read_scene
 from rolellm.scenes.speakers import END, choose_in_turn, choose_named, list_candidates, read_speaker
-from rolellm.scenes.thoughts import strip_inner_thoughts
 from rolellm.scenes.visibility import Lapse, SceneTurn, build_chronicle, build_talk, find_lapses
 
 SCENES = "scenes.jsonl"
