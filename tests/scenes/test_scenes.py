@@ -36,7 +36,7 @@ from rolellm.scenes.coser import (
     swap_profiles,
 )
 from rolellm.scenes.critique import CritiqueScenes
-from rolellm.scenes.play import PlayScenes, ScenesResult, play_scene
+from rolellm.scenes.play import PlayScenes, ScenesResult, keep_own_lines, play_scene
 from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter, Secret, read_scene
 from rolellm.scenes.visibility import SceneTurn, build_talk, find_lapses
 
@@ -191,8 +191,27 @@ def test_who_was_named_last_is_next(tmp_path: Path) -> None:
 
 def test_words_put_into_anothers_mouth_are_cut_and_said(tmp_path: Path) -> None:
     run = play(tmp_path, scene(turns=2), lambda _: "Come in.\nBrom: Thank you!\nAda: Sit.")
-    assert [turn.text for turn in run.result.scenes[0].turns] == ["Come in.", "Come in.\nBrom: Thank you!"]
+    assert [turn.text for turn in run.result.scenes[0].turns] == ["Come in.", "Come in.\nThank you!"]
     assert "spoke for Brom" in run.result.notes()[0]
+
+
+@pytest.mark.parametrize(
+    ("text", "own", "note"),
+    [
+        pytest.param(
+            "Marta Quill: Sit.\nDobbs: Thank you.", "Sit.", "spoke for Constable Dobbs", id="a part of a name"
+        ),
+        pytest.param("Mrs. Quill: (sits) I had it.", "(sits) I had it.", "", id="a title"),
+        pytest.param("Dobbs [nods]: I see.", "[nods] I see.", "spoke for Constable Dobbs", id="headed by another"),
+        pytest.param("**Marta Quill:** Aye", "Aye", "", id="bold"),
+        pytest.param("I told Dobbs: go.\nThe key: lost.", "I told Dobbs: go.\nThe key: lost.", "", id="speech"),
+        pytest.param("Marta: hers.", "Marta: hers.", "", id="a word of two names"),
+        pytest.param("Dobbs:", "Dobbs:", "spoke for Constable Dobbs", id="nothing else"),
+    ],
+)
+def test_a_turn_written_like_a_play_has_the_speakers_own_lines(text: str, own: str, note: str) -> None:
+    names = ["Marta Quill", "Constable Dobbs", "Marta Holt"]
+    assert keep_own_lines(text, "Marta Quill", names) == (own, note)
 
 
 def test_each_of_the_cast_has_its_own_model_and_a_failed_call_ends_the_scene_with_what_was_played(

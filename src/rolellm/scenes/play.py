@@ -28,7 +28,7 @@ from rolellm.core.records import Profile
 from rolellm.core.result import Result
 from rolellm.core.settings import describe_alternatives, dump, read, suggest_keywords
 from rolellm.core.table import Table
-from rolellm.core.text import format_count, make_safe_name
+from rolellm.core.text import fold, format_count, make_safe_name
 from rolellm.llm.dispatcher import STOP_REQUEST, StopAskingError
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
@@ -59,12 +59,16 @@ SCENES = "scenes.jsonl"
 DIALOGUES = "dialogues.jsonl"
 BRANCHES = "branches.jsonl"
 TRANSCRIPT = "transcript.jsonl"
-#: What a turn's note says where it went on with another's lines.
+#: What a turn's note says where it had another's lines, or name.
 SPOKE_FOR: Final = "spoke for"
 #: A reply that was cut off, or that a server's filter refused, is a turn like others.
 _ALSO: Final[tuple[Finish, ...]] = ("length", "refused")
 #: A name needs few tokens; reasoning before it needs some.
 _SPEAKER_TOKENS: Final = 200
+#: A line's head in a play: a title, a name, an act, a colon.
+_HEAD: Final = r"[\s*]*(?:[a-z]{{1,4}}\.\s+)?(?P<name>{})[\s*]*(?P<act>\([^)]*\)|\[[^]]*\])?[\s*]*[:：][\s*]*"
+#: Of a name's words, those of so few letters, such as "of", do not stand for it.
+_SHORT_WORD: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,7 +374,7 @@ class _Stage:
                 ended = f"no turn of {speaker}: {outcome.reason}"
                 break
             usage += outcome.reply.usage
-            text, spoken_for = cut_other_speakers(outcome.value, speaker, scene.names)
+            text, spoken_for = keep_own_lines(outcome.value, speaker, scene.names)
             if self._step.is_strict:
                 text = outcome.value
             if speaker in self._step.branched and outcome.reply.finish == "stop":
@@ -469,21 +473,43 @@ class _Stage:
         return choose_in_turn(scene, turns), "the next one in turn: the model that chooses named nobody"
 
 
-def cut_other_speakers(text: str, speaker: str, names: Iterable[str]) -> tuple[str, str]:
-    r"""Cut a turn where it goes on with another character's lines; returns what is left and whom it spoke for.
+def keep_own_lines(text: str, speaker: str, names: Iterable[str]) -> tuple[str, str]:
+    r"""Take the names out of a turn that is written like a play, and cut it where another character's lines begin.
 
-    >>> cut_other_speakers("Who is there?\nIago: Me, my lord.", "Othello", ["Othello", "Iago"])
+    A turn that begins with another's name is still the speaker's: models that read a script often put the wrong one.
+
+    >>> keep_own_lines("Othello: Who is there?\nIago: Me, my lord.", "Othello", ["Othello", "Iago"])
     ('Who is there?', 'spoke for Iago')
+
+    Returns:
+        What is left, and for whom it spoke; empty for nobody.
     """
+    names = list(names)
+    speakers: dict[str, str] = {}
+    for name in names:
+        for word in (name, *name.split()):
+            is_unique = sum(word in other.split() for other in names) <= 1
+            if word == name or (is_unique and len(word) > _SHORT_WORD):
+                speakers[fold(word)] = name
+    # Longer ones first: one name may begin with another.
+    forms = "|".join(re.escape(form) for form in sorted(speakers, key=len, reverse=True))
+    head = re.compile(_HEAD.format(forms), re.IGNORECASE)
     kept: list[str] = []
-    others = [name for name in names if name != speaker]
-    heads = re.compile(rf"\s*(?:\*\*)?({'|'.join(map(re.escape, others))})(?:\*\*)?\s*[:：]") if others else None
+    note = ""
     for line in text.split("\n"):
-        match = heads.match(line) if heads else None
-        if match and any(map(str.strip, kept)):
-            return "\n".join(kept).strip(), f"{SPOKE_FOR} {match[1]}"
-        kept.append(line)
-    return text, ""
+        match = head.match(line)
+        if match is None:
+            kept.append(line)
+            continue
+        name = speakers[fold(match["name"])]
+        if name != speaker:
+            note = f"{SPOKE_FOR} {name}"
+            if any(map(str.strip, kept)):
+                break
+        act = match["act"] or ""
+        own = line[match.end() :]
+        kept.append(f"{act} {own}".strip())
+    return "\n".join(kept).strip() or text, note
 
 
 @suggest_keywords(PlaySettings)
