@@ -260,7 +260,7 @@ class PlayScenes(Step[ScenesResult]):
             outcome = outcomes[number]
             if isinstance(outcome, Failure) or outcome.reply.finish != "stop":
                 continue
-            second, _ = cut_other_speakers(outcome.value, call.name, scene.names)
+            second, _ = keep_own_lines(outcome.value, call.name, scene.names)
             branch = {"id": call.request.tag, "role": call.name, "language": scene.language}
             prompt = [asdict(message) for message in call.request.messages]
             branches.append({**branch, "prompt": prompt, "replies": [text, second]})
