@@ -12,9 +12,9 @@ from urllib.parse import quote
 import gradio as gr
 
 from rolellm.characters.folder import find_picture
+from rolellm.playing.thoughts import split_thoughts
 from rolellm.reporting.labelling.talk import make_box, make_chatbot
 from rolellm.scenes.scene import Scene
-from rolellm.scenes.thoughts import split_thoughts
 from rolellm.scenes.visibility import SceneTurn, tell_changes
 
 #: Seconds between two looks for new turns.
