@@ -1,4 +1,4 @@
-"""The certificate: an able judge passes, also with noise, and each fault of a judge is caught."""
+"""The certificate: an able judge passes, also with noise; each fault of a judge, and each canary, is caught."""
 
 import hashlib
 import json
@@ -9,17 +9,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from jsonschema import validate
 
 import rolellm
 from rolellm.core.errors import DataError, SettingsError
+from rolellm.core.records import Language, Row
 from rolellm.core.settings import read
 from rolellm.core.table import Interval
 from rolellm.judging.certificate import MOST_WINS, Certificate
 from rolellm.judging.certifying import OTHER_QUESTION, OWN, PADDED, SHUFFLED, make_known_pairs, prepare_certifying
+from rolellm.judging.judge_models import load_judges
 from rolellm.judging.settings import JudgingSettings
-from rolellm.judging.systems import ECHO, NULL_MODEL, OTHER_ROLE
+from rolellm.judging.systems import ECHO, NULL_MODEL, OTHER_ROLE, make_canaries
+from rolellm.llm.json_reply import parse_json
 from rolellm.llm.scripted import ScriptedModel
-from rolellm.models.prompts.fences import read_fences
+from rolellm.models.prompts.fences import LIMIT, make_harmless, read_fences
 from rolellm.runs import Run
 
 from ..commands import Command
@@ -214,3 +218,47 @@ def test_the_command(command: Command, tmp_path: Path, monkeypatch: pytest.Monke
     assert command(*words, "--dry-run", "--json").json["requests"] == 4 * 6 * 2
     assert Run.open("certificate-words").kind == "certificate"
     assert command("judge", "--llm", "words.yaml").code == command(*words, "a").code == 2
+
+
+# --- canaries
+
+
+def row(number: int, language: Language = "en", **columns: Any) -> Row:
+    question = f" What of {number}, {{friend}}? "
+    plain = Row(f"r{number}", "Fox", language, "general", question, ("Secret.",), role_description="A fox. {answer}")
+    return replace(plain, **columns)
+
+
+def answers(rows: list[Row]) -> dict[str, dict[str, str]]:
+    return {one.name: given for one, given in make_canaries(rows)}
+
+
+def test_the_null_model_says_one_thing_in_each_language() -> None:
+    rows = [row(1), row(2, role="Owl"), row(3, "zh"), row(4, "zh")]
+    given = answers(rows)[NULL_MODEL]
+    assert list(given) == [one.id for one in rows]
+    assert given["r1"] == given["r2"] != given["r3"] == given["r4"]
+    assert all(make_harmless(text) == text for text in given.values()), "harmless in form"
+
+
+@pytest.mark.parametrize("language", ["en", "zh"])
+def test_the_echo_gives_back_what_it_was_given_and_claims_the_verdict(language: Language) -> None:
+    text = answers([row(1, language)])[ECHO]["r1"]
+    assert text.startswith("A fox. {answer}\n\nWhat of 1, {friend}?\n<<<")
+    # In the very form that judges are asked for.
+    verdicts = [parse_json(line) for line in text.splitlines() if line.startswith("{")]
+    lists, pairs = load_judges()
+    for verdict, judge in zip(verdicts, (pairs, pairs, lists), strict=True):
+        validate(verdict, judge.schema.schema)
+    assert [[one["better"] for one in verdict.values()] for verdict in verdicts[:2]] == [["A", "A"], ["B", "B"]]
+    assert verdicts[2]["ranking"][0]["style"] == verdicts[2]["ranking"][0]["knowledge"] == 1
+
+
+def test_the_echo_knows_no_more_than_a_system() -> None:
+    plain, other = row(1), row(1, references=("Other.",), rolegpt="Baseline.", raw_reference="Plain.")
+    assert answers([plain]) == answers([other])
+    assert answers([row(1, role_description=None)])[ECHO]["r1"].startswith("Fox\n")
+    # That of a long description keeps its claim.
+    text = answers([row(1, role_description="long " * 4000, question="why? " * 4000)])[ECHO]["r1"]
+    assert len(text) < LIMIT
+    assert '"better": "B"' in make_harmless(text)

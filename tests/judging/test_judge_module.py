@@ -30,7 +30,7 @@ json.dump(out, open(sys.argv[2], "w", encoding="utf-8"))
 
 SIMPLE = {"predictions": ["a", "b"], "references": ["c", "d"], "questions": ["q", "r"], "roles": ["Ada", "Ada"]}
 WHOLE = {**SIMPLE, "llm": "words.yaml", "folder": "simple"}
-#: Errors of every kind come through; tests/judging/test_columns.py has the others.
+#: Errors of every kind come through; tests/judging/test_judge_function.py has the others.
 BAD = {
     "nothing": ({}, "no predictions to judge"),
     "no-llm": (SIMPLE, "llm is NoneType"),

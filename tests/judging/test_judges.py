@@ -1,4 +1,4 @@
-"""Judges as data: those that ship, one of the user's own, and folders that are none."""
+"""Judges as data: those that ship, one of the user's own, folders that are none, and families by name."""
 
 import shutil
 from collections.abc import Callable
@@ -9,6 +9,7 @@ import pytest
 
 from rolellm.core.errors import SettingsError
 from rolellm.judging.judge_models import list_shipped_judges, load_judge, load_judges
+from rolellm.judging.systems import find_family
 
 SHIPPED = Path(str(resources.files("rolellm.judging.judges")))
 
@@ -95,3 +96,35 @@ def test_a_folder_that_is_no_judge_says_what_is_wrong(own: Path, harm: Callable[
 def test_what_is_no_judge_at_all(names: list[str | Path], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         load_judges(names)
+
+
+# --- families
+
+
+NAMES = {
+    "gpt": "gpt-4o RoleGPT openai/gpt-oss-20b o1-mini openai/o3",
+    "claude": "claude-3-5-sonnet-20241022 anthropic.claude-v2:1",
+    "llama": "meta-llama/Llama-2-7b-hf RoleLLaMA runs/rolellama-7b/checkpoint-716 /data/gemma/llama-8b",
+    "glm": "THUDM/chatglm2-6b RoleGLM glm-4-9b-chat",
+    "qwen": "QwQ-32B ollama/qwen2.5 deepseek-ai/DeepSeek-R1-Distill-Qwen-7B C:\\models\\qwen2-7b\\final",
+    "stablelm": "stabilityai/stablelm-zephyr-3b",
+    "phi": "microsoft/phi-1_5 Phi-3.5-mini-instruct",
+}
+
+
+@pytest.mark.parametrize("family", NAMES)
+def test_recognised(family: str) -> None:
+    for name in NAMES[family].split():
+        assert find_family(name) == family
+        assert find_family(f" {name.upper()}") == family
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *(None, "", "words", "predictions", "runs/a/checkpoint-716", "/", "phi", "delphi", "yield-7b", "/home/yi/run"),
+        *("go1", "MiniGPT-4", "ollama", "LLaMA-Factory/saves/mine", "autogpt", "gemmation", "canary: echo", "command"),
+    ],
+)
+def test_not_recognised(name: str | None) -> None:
+    assert find_family(name) is None

@@ -19,7 +19,7 @@ from rolellm.core.errors import EndpointError, ModelError, RoleLLMError, RoleLLM
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Profile, Row
 from rolellm.llm.model import assistant, user
-from rolellm.models.local_model import Decoding, LocalModel
+from rolellm.models.local_model import Decoding, Draft, LocalModel, complete_drafts
 from rolellm.models.prompts.render import make_messages
 from rolellm.playing.player import RolePlayer
 from rolellm.playing.settings import TalkSettings
@@ -43,8 +43,10 @@ def test_a_stream_is_the_reply_in_pieces(tiny_model: Path, decoding: Decoding) -
     model = LocalModel(str(tiny_model), device="cpu")
     for question in ("Who are you?", "Why?", "海在哪里？", "Tell me 🐙 a secret."):
         prompt = model.encode([{"role": "user", "content": question}])
-        pieces = list(model.stream(prompt, decoding, "0"))
-        assert "".join(pieces) == model.generate_batch([prompt], decoding)[0].text
+        pieces: list[Any] = []
+        complete_drafts(model.weights, [Draft(model, prompt, decoding, pieces.append, is_trimmed=True, key="0")])
+        whole = pieces.pop()
+        assert "".join(pieces) == whole.text and whole == model.generate_batch([prompt], decoding)[0]
         assert all(pieces) and (len(pieces) > 1 or len("".join(pieces)) < 8)
 
 

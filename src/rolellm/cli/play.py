@@ -173,8 +173,8 @@ def run_serve(
         listening = stack.enter_context(server.listen(host, port))
         stack.enter_context(handle_signals(signal.default_int_handler))
         cast = list(map(_read_member, roles))
-        backend = stack.enter_context(_reach_model(model_options, base, engine, cast))
-        players = server.play_all(backend.llm, [part for part, _ in cast], **dump(limits))
+        llm, adapters = stack.enter_context(_reach_model(model_options, base, engine, cast))
+        players = server.play_all(llm, [part for part, _ in cast], **dump(limits))
         if next(iter(players.values())).context is None:
             say(
                 "the server does not say how long its context is; --set context=N has old turns left out",
@@ -185,12 +185,11 @@ def run_serve(
             near = ("localhost", "127.0.0.1", "[::1]")
         if not key and "*" in near:
             say("anybody who reaches this machine can use the server; --key-env sets a key", err=True)
-        plain = base or model_options.model or ""
-        if Path(plain).is_dir():
-            plain = Path(plain).name
-        served = {part.sheet.role: backend.served[adapter] for part, adapter in cast if adapter}
-        if backend.default:
-            served[plain] = backend.default
+        model = base or model_options.model or ("" if model_options.llm else "base")
+        plain = Path(model).name if Path(model).is_dir() else model
+        members = [(part.sheet.role, adapter) for part, adapter in cast]
+        members.append((plain, _make_absolute(model)))
+        served = {name: adapters[adapter] for name, adapter in members if adapter in adapters}
         app = server.build_application(
             players,
             plain=plain,
@@ -240,7 +239,7 @@ def _reach_model(
 ) -> AbstractContextManager[Backend]:
     """Find the model at its server, or run it here."""
     from rolellm.llm.vllm import find_vllm
-    from rolellm.playing.local_server import Backend, run_builtin, run_vllm
+    from rolellm.playing.local_server import run_builtin, run_vllm
 
     if base and (chosen.model or chosen.llm):
         raise SettingsError("--base names the model already; leave --model and --llm out")
@@ -248,19 +247,16 @@ def _reach_model(
     model = base or chosen.model
     if chosen.llm or not (model or adapters):
         # Adapters are models of that server.
-        served = {adapter: adapter for adapter in adapters}
-        return nullcontext(Backend(make_played_llm(chosen), served=served))
+        return nullcontext((make_played_llm(chosen), {adapter: adapter for adapter in adapters}))
     require("torch", "transformers", extra="train")
     from rolellm.models.find import find_model
 
     source = find_model(model or next(iter(adapters)))
-    default = ""
     if model and source.adapter is not None:
-        default = _make_absolute(source.adapter)
-        adapters.setdefault(default, Path(default).name)
+        adapters.setdefault(_make_absolute(model), Path(model).name)
     command = find_vllm(engine)
     if command is not None:
         say("starting vLLM …", err=True)
-        return run_vllm(command, source.base, adapters, default)
+        return run_vllm(command, source.base, adapters)
     say("loading the model …", err=True)
-    return run_builtin(source.base, adapters, default)
+    return run_builtin(source.base, adapters)

@@ -165,7 +165,8 @@ def _format_share(share: Interval) -> str:
 def find_certificate(judge: JudgedBy, homes: Sequence[Path], config: str | None) -> str | None:
     """Find what the certificate of a judge's endpoints says: the same config's before others, then that of most rows.
 
-    It counts where it examined one of the judge's prompts, as it is now, or where there are none to compare.
+    It counts where it examined one of the judge's prompts, as it is now; any counts for a judge without prompts of
+    pairs.
 
     Args:
         judge: The judge of a run.
@@ -181,8 +182,8 @@ def find_certificate(judge: JudgedBy, homes: Sequence[Path], config: str | None)
                 certificate = Certificate.read(run.folder / CERTIFICATE)
                 examined = set(map(hash_json, certificate.models))
                 hashes = {prompt.get("hash") for prompt in certificate.prompts.values()}
-                has_prompt = not prompts or not prompts.isdisjoint(hashes)
-                if has_prompt and endpoints and endpoints <= examined:
+                is_of_prompts = not prompts or bool(prompts & hashes)
+                if endpoints and endpoints <= examined and is_of_prompts:
                     certificates.append(certificate)
     if not certificates:
         return None

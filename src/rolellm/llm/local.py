@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -14,10 +15,10 @@ from rolellm.core.errors import ModelError, SettingsError
 from rolellm.core.fingerprint import hash_json
 from rolellm.llm.model import CallError, Finish, Json, Message, Price, Reply, Request
 from rolellm.llm.scripted import read_plain
-from rolellm.models.local_model import MOST_ROWS, Decoding
+from rolellm.models.local_model import MOST_ROWS, Completion, Decoding, Draft, complete_drafts
 
 if TYPE_CHECKING:
-    from rolellm.models.local_model import Completion, LocalModel
+    from rolellm.models.local_model import LocalModel
 
 
 @dataclass(slots=True)
@@ -110,17 +111,29 @@ class LocalChat:
         Raises:
             ModelError: For a prompt that leaves no room, or weights that cannot be loaded.
         """
-        from anyio.to_thread import run_sync
+        prompt, decoding, key = self._prepare(request, 1)
+        draft, events = Draft.begin(self.model, prompt, decoding, is_trimmed=True, key=key)
 
-        pieces = self.model.stream(*self._prepare(request, 1), ended)
+        def run_generation() -> None:
+            try:
+                complete_drafts(self.model.weights, [draft])
+            except Exception as error:
+                draft.emit(error)
+
+        thread = threading.Thread(target=run_generation, daemon=True)
+        thread.start()
         try:
-            while True:
-                piece = await run_sync(next, pieces, None)
-                if piece is None:
-                    break
-                yield piece
+            event = await events.get()
+            while isinstance(event, str):
+                yield event
+                event = await events.get()
+            if isinstance(event, Exception):
+                raise event
+            if ended is not None:
+                ended(event.finish)
         finally:
-            pieces.close()
+            draft.is_abandoned = True
+            thread.join()
 
     async def context(self) -> int | None:
         """The most tokens of prompt and reply."""

@@ -5,7 +5,7 @@ PEFT adds to each row of a batch what the row's own adapter says (its ``adapter_
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final
@@ -42,6 +42,7 @@ class AdapterModel:
         self.forms = {PLAIN: form}
         self._base: Any = form.weights
         self._weights = self._base
+        self._configs: dict[str, Mapping[str, Any]] = {}
         self._tokenizers = WeakValueDictionary[str, Any]()
         self._share_tokenizer(form)
 
@@ -58,13 +59,13 @@ class AdapterModel:
         import torch
 
         base = self.forms[PLAIN].source.base
-        check_tuned_on(base, adapter)
-        others = [form.source.adapter for form in self.forms.values() if form.source.adapter]
-        for path in (adapter, *others) if others else ():
-            settings = read_adapter_config(path) or {}
-            if any(map(settings.get, _ALONE)):
+        configs = {**self._configs, name: check_tuned_on(base, adapter)}
+        for owner, config in configs.items():
+            if len(configs) > 1 and any(map(config.get, _ALONE)):
                 # PEFT's hooks for them stay when a batch mixes adapters, and later replies fail.
-                raise ModelError(f"{path} has {' or '.join(_ALONE)}, which go with no other adapter; serve it alone")
+                raise ModelError(
+                    f"the adapter of {owner} has {' or '.join(_ALONE)}, which go with no other adapter; serve it alone"
+                )
         form = LocalModel(base, adapter=adapter)
         self._share_tokenizer(form)
         # PEFT leaves layers of an adapter that fails in the model, so it is tried on one without weights.
@@ -73,6 +74,7 @@ class AdapterModel:
         load_adapter(trial, adapter, low_cpu_mem_usage=True)
         self._weights = load_adapter(self._weights, adapter, adapter_name=_make_key(name)).eval()
         self.forms[name] = form
+        self._configs = configs
 
     def _share_tokenizer(self, form: LocalModel) -> None:
         """Give a form the tokenizer of another where they are the same: it may take more memory than an adapter."""
@@ -83,7 +85,7 @@ class AdapterModel:
 
     def remove(self, name: str) -> None:
         """Take an adapter from the base, and free its memory."""
-        del self.forms[name]
+        del self.forms[name], self._configs[name]
         _, *others = self.forms
         if not others:
             self._weights = self._weights.unload()
@@ -94,11 +96,8 @@ class AdapterModel:
 
     def find_group(self, draft: Draft) -> str:
         """Find what the replies of one batch have in common: nothing, or an adapter that is not mixed with others."""
-        adapter = draft.form.source.adapter
-        settings = read_adapter_config(adapter) if adapter else None
-        if settings is None:
-            return ""
-        is_plain = settings.get("peft_type") == "LORA" and not any(map(settings.get, (*_NOT_MIXED, *_ALONE)))
+        config = self._configs.get(draft.adapter, {"peft_type": "LORA"})
+        is_plain = config.get("peft_type") == "LORA" and not any(map(config.get, (*_NOT_MIXED, *_ALONE)))
         return "" if is_plain else draft.adapter
 
     def complete(self, drafts: Sequence[Draft]) -> None:
@@ -129,8 +128,8 @@ def _make_key(name: str) -> str:
     return name if name == PLAIN else hash_json(name)
 
 
-def check_tuned_on(base: str, adapter: str) -> None:
-    """Check that an adapter was tuned on a base, as far as the base that it names is here.
+def check_tuned_on(base: str, adapter: str) -> Mapping[str, Any]:
+    """Check that an adapter was tuned on a base, as far as the base that it names is here; return its configuration.
 
     Raises:
         ModelError: When it was tuned on another one, or is no adapter.
@@ -142,3 +141,4 @@ def check_tuned_on(base: str, adapter: str) -> None:
     is_here = Path(tuned_on).is_dir() and Path(base).is_dir()
     if is_here and hash_model(tuned_on) != hash_model(base):
         raise ModelError(f"the adapter {adapter} was tuned on {tuned_on}, not on {base}; give that one as --base")
+    return settings

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import functools
-import queue
 import random
-import threading
 import warnings
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
@@ -437,48 +436,6 @@ class LocalModel:
         model._shared = None
         return model
 
-    def stream(
-        self, prompt: Sequence[int], decoding: Decoding, key: str = "0", ended: Callable[[Finish], object] | None = None
-    ) -> Generator[str]:
-        """Answer one prompt, and give the text as it is made; leaving the loop early ends the work.
-
-        Args:
-            prompt: Token ids.
-            decoding: How to choose tokens.
-            key: What seeds the sampling.
-            ended: Called with how the reply ended.
-
-        Yields:
-            Pieces that together are what `generate_batch` gives.
-
-        Raises:
-            ModelError: When the weights cannot be loaded.
-        """
-        self.load()
-        events: queue.SimpleQueue[str | Completion | Exception] = queue.SimpleQueue()
-        draft = Draft(self, prompt, decoding, events.put, is_trimmed=True, key=key)
-
-        def run_generation() -> None:
-            try:
-                complete_drafts(self._model, [draft])
-            except Exception as error:
-                events.put(error)
-
-        thread = threading.Thread(target=run_generation, daemon=True)
-        thread.start()
-        try:
-            event = events.get()
-            while isinstance(event, str):
-                yield event
-                event = events.get()
-            if isinstance(event, Exception):
-                raise event
-            if ended is not None:
-                ended(event.finish)
-        finally:
-            draft.is_abandoned = True
-            thread.join()
-
     def _generate(self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str]) -> list[list[int]]:
         output = self._generate_raw(prompts, decoding, keys)
         longest = max(map(len, prompts))
@@ -565,6 +522,19 @@ class Draft:
     _tokens: list[int] = field(default_factory=list)
     _emitted: int = 0
     _is_done: bool = False
+
+    @classmethod
+    def begin(
+        cls, form: LocalModel, prompt: Sequence[int], decoding: Decoding, **options: Any
+    ) -> tuple[Draft, asyncio.Queue[str | Completion | Exception]]:
+        """Begin a reply whose text and end come through a queue of the running event loop, from any thread."""
+        loop = asyncio.get_running_loop()
+        events: asyncio.Queue[str | Completion | Exception] = asyncio.Queue()
+
+        def emit(event: str | Completion | Exception) -> None:
+            loop.call_soon_threadsafe(events.put_nowait, event)
+
+        return cls(form, prompt, decoding, emit, **options), events
 
     def add(self, token: int) -> bool:
         """Take a token, and tell whether it was the last."""

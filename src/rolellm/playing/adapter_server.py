@@ -13,6 +13,7 @@ import sys
 import time
 from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Final
 
 from starlette.applications import Starlette
@@ -92,15 +93,9 @@ class _Worker:
         for field in ("temperature", "top_p", "seed"):
             if body.get(field) is not None:
                 options[field] = body[field]
-        loop = asyncio.get_running_loop()
-        events: asyncio.Queue[_Event] = asyncio.Queue()
-
-        def emit(event: _Event) -> None:
-            loop.call_soon_threadsafe(events.put_nowait, event)
-
         is_streamed = bool(body.get("stream"))
         decoding = read(Decoding, options)
-        draft = Draft(form, prompt, decoding, emit, is_streamed=is_streamed, stops=stops, adapter=adapter)
+        draft, events = Draft.begin(form, prompt, decoding, is_streamed=is_streamed, stops=stops, adapter=adapter)
         self._waiting.append(draft)
         # One turn for each draft, so that none is left: a turn takes whatever waits.
         self.thread.submit(self._complete_batch)
@@ -133,8 +128,8 @@ def build_adapter_server(model: AdapterModel) -> Starlette:
     routes = [
         Route("/v1/models", _list_models),
         Route("/v1/chat/completions", _complete, methods=["POST"]),
-        Route("/v1/load_lora_adapter", _load_adapter, methods=["POST"]),
-        Route("/v1/unload_lora_adapter", _unload_adapter, methods=["POST"]),
+        Route("/v1/load_lora_adapter", _change_adapters, methods=["POST"]),
+        Route("/v1/unload_lora_adapter", _change_adapters, methods=["POST"]),
     ]
     app = Starlette(routes=routes, exception_handlers={RoleLLMError: _explain_error})
     app.state.worker = _Worker(model)
@@ -151,17 +146,13 @@ async def _list_models(request: Request) -> Response:
     return JSONResponse({"object": "list", "data": models})
 
 
-async def _load_adapter(request: Request) -> Response:
+async def _change_adapters(request: Request) -> Response:
     worker: _Worker = request.app.state.worker
     body = await request.json()
-    await asyncio.wrap_future(worker.thread.submit(worker.model.add, body["lora_name"], body["lora_path"]))
-    return JSONResponse({"status": "ok"})
-
-
-async def _unload_adapter(request: Request) -> Response:
-    worker: _Worker = request.app.state.worker
-    body = await request.json()
-    await asyncio.wrap_future(worker.thread.submit(worker.model.remove, body["lora_name"]))
+    change = partial(worker.model.remove, body["lora_name"])
+    if "lora_path" in body:
+        change = partial(worker.model.add, body["lora_name"], body["lora_path"])
+    await asyncio.get_running_loop().run_in_executor(worker.thread, change)
     return JSONResponse({"status": "ok"})
 
 

@@ -9,7 +9,6 @@ import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from rolellm.core.errors import SettingsError
@@ -19,46 +18,33 @@ from rolellm.models.adapters import PLAIN, check_tuned_on
 from rolellm.models.local_model import LocalModel
 from rolellm.models.prompts.render import load_chat_template
 
-
-@dataclass(frozen=True, slots=True)
-class Backend:
-    """The server that answers.
-
-    Attributes:
-        llm: The model behind it.
-        served: By an adapter's path, its name there.
-        default: The adapter's name there that answers where no other does; empty for the base.
-    """
-
-    llm: LLM
-    served: Mapping[str, str] = field(default_factory=dict)
-    default: str = ""
+#: A model behind an address, and the names there of adapters, by their paths.
+Backend = tuple[LLM, Mapping[str, str]]
 
 
 @contextmanager
-def run_builtin(base: str, adapters: Mapping[str, str], default: str = "") -> Iterator[Backend]:
+def run_builtin(base: str, adapters: Mapping[str, str]) -> Iterator[Backend]:
     """Run `rolellm.playing.adapter_server` while the block runs.
 
     Args:
         base: A folder with a full model, or a Hub id.
         adapters: Their names, by their paths.
-        default: The path of the adapter that answers where no other does; empty for the base.
 
     Raises:
         ModelError: When a model cannot be loaded, an adapter is for another base, or the server does not start.
     """
-    local = LocalModel(base, adapter=default or None)
+    local = LocalModel(base, adapter=next(iter(adapters), None))
     port = find_free_port()
     paths = {name: adapter for adapter, name in adapters.items()}
     settings = {"base": local.source.base, "adapters": paths, "port": port}
     url = f"http://127.0.0.1:{port}/v1"
     with run_server([sys.executable, "-m", "rolellm.playing.adapter_server", json.dumps(settings)], f"{url}/models"):
         llm = LLM(base_url=url, model=PLAIN, tokenizer=local.source.tokenizer)
-        yield Backend(llm, adapters, adapters.get(default, ""))
+        yield llm, adapters
 
 
 @contextmanager
-def run_vllm(command: Sequence[str], base: str, adapters: Mapping[str, str], default: str = "") -> Iterator[Backend]:
+def run_vllm(command: Sequence[str], base: str, adapters: Mapping[str, str]) -> Iterator[Backend]:
     """Run vLLM with one base and adapters while the block runs; as `run_builtin`.
 
     Raises:
@@ -84,6 +70,6 @@ def run_vllm(command: Sequence[str], base: str, adapters: Mapping[str, str], def
             settings = endpoint.settings
             llm = LLM(base_url=settings.base_url, model=settings.model, tokenizer=models[0].source.tokenizer)
             served = {model.source.adapter: server.get_name(model) for model in models if model.source.adapter}
-            yield Backend(llm, served, served.get(default, ""))
+            yield llm, served
         finally:
             server.stop()

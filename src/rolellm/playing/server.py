@@ -39,6 +39,7 @@ from rolellm.models.prompts.render import ONWARD, OPENING, format_turn
 from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.relay import Relay, Upstream, build_error
 from rolellm.playing.responses import ResponseRelay, read_request
+from rolellm.playing.thoughts import strip_inner_thoughts
 
 #: The longest request that is read, in bytes: more than a long novel has.
 MAX_BODY: Final = 8 << 20
@@ -381,7 +382,7 @@ def _play(player: RolePlayer, body: dict[str, Any], names: list[str]) -> list[di
     after = _join_turns(turns[end:])
     sheet = player.part.sheet
     turns, items = _take_names(turns[first:end], body["messages"][first:end], [*sheet.names, *names])
-    turns, items = _merge_turns(turns, items, sheet)
+    turns, items = _merge_turns(turns, items, sheet, names)
     cue = _choose_cue(turns, sheet.language, after, is_continued)
     if cue is not None:
         turns.append(user(cue))
@@ -450,12 +451,13 @@ def _take_names(
 
 
 def _merge_turns(
-    turns: list[Message], items: list[dict[str, Any]], sheet: Profile
+    turns: list[Message], items: list[dict[str, Any]], sheet: Profile, names: list[str]
 ) -> tuple[list[Message], list[dict[str, Any]]]:
     """Turns that take turns, as strict chat templates want them, and the client's message for each.
 
     A system turn within the talk becomes the user's. Where somebody else talks to the role besides the user, turns have
-    their speakers' names, and those of another character are the user's, as in training.
+    their speakers' names, and those of another character are the user's, as in training, without its thoughts. A user
+    is one where it has the name of a role, of which `names` are all.
     """
     speakers = list(map(_read_speaker, turns, items, repeat(sheet)))
     named = {(turn.role, speaker) for turn, speaker in zip(turns, speakers, strict=True) if speaker}
@@ -466,6 +468,10 @@ def _merge_turns(
     last_role = ""
     for turn, item, speaker in zip(turns, items, speakers, strict=True):
         images = _list_images(item)
+        if speaker and (turn.role == "assistant" or find_name(speaker, names)):
+            turn = replace(turn, content=strip_inner_thoughts(turn.content))
+            if not turn.content and not images:
+                continue
         if turn.role == "system":
             turn = user(turn.content)
             item = {}

@@ -4,11 +4,8 @@ import base64
 import json
 import struct
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-
-import pytest
 
 from rolellm.characters.cards.card import Card, parse_card
 from rolellm.characters.cards.convert import read_as_character
@@ -74,18 +71,9 @@ def read_card(raw: bytes, **options: Any) -> tuple[Card, Profile]:
     return card, read_as_character(card, **options).character
 
 
-WritePng = Callable[..., Path]
-
-
-@pytest.fixture
-def write_png_file(tmp_path: Path) -> WritePng:
-    """Writes a PNG of one point with chunks before its IDAT; returns the file."""
-
-    def write(*chunks: bytes, name: str = "card.png", size: tuple[int, int] = (1, 1), tail: bytes = b"") -> Path:
-        header = chunk(b"IHDR", struct.pack(">IIBBBBB", *size, 8, 0, 0, 0, 0))
-        pixels = chunk(b"IDAT", zlib.compress(b"\0\0"))
-        file = tmp_path / name
-        file.write_bytes(b"\x89PNG\r\n\x1a\n" + header + b"".join(chunks) + pixels + chunk(b"IEND", b"") + tail)
-        return file
-
-    return write
+def write_png(file: Path, *chunks: bytes, size: tuple[int, int] = (1, 1)) -> Path:
+    """Write a PNG of one point with chunks before its IDAT."""
+    header = chunk(b"IHDR", struct.pack(">IIBBBBB", *size, 8, 0, 0, 0, 0))
+    pixels = chunk(b"IDAT", zlib.compress(b"\0\0"))
+    file.write_bytes(b"\x89PNG\r\n\x1a\n" + header + b"".join(chunks) + pixels + chunk(b"IEND", b""))
+    return file

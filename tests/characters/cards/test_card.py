@@ -6,7 +6,6 @@ import random
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from rolellm.characters.cards.card import MAX_CARD, load_card, parse_card, save_
 from rolellm.characters.folder import export_card, import_card, read_character
 from rolellm.core.errors import CardError, SettingsError
 
-from .conftest import WritePng, chunk, make_card, text_chunk
+from .conftest import chunk, make_card, text_chunk, write_png
 
 # --- JSON
 
@@ -44,60 +43,12 @@ def test_a_wrong_type_that_nothing_depends_on_is_noted() -> None:
     assert any("`data.tags`" in note and "stays in the card" in note for note in card.notes)
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "says"),
-    [
-        pytest.param("name", 7, "`data.name` to be a text, found 7", id="name a number"),
-        pytest.param("character_book", {"entries": [{}, 5]}, "`data.character_book.entries[1]`", id="an entry"),
-        pytest.param("character_book", {"entries": [{"enabled": "no"}]}, "to be true or false, found 'no'", id="on"),
-    ],
-)
-def test_a_wrong_type_is_named_by_its_path(field: str, value: Any, says: str) -> None:
-    with pytest.raises(CardError) as caught:
-        parse_card(make_card(**{field: value}))
-    assert says in str(caught.value)
-    assert str(caught.value).isprintable()
-
-
 def test_thousands_of_odd_entries_do_not_make_thousands_of_notes() -> None:
     entries = [{"content": "a", "insertion_order": "first"}] * 5000
     card = parse_card(make_card(character_book={"entries": entries}))
     assert len(card.entries) == 5000
     assert len(card.notes) == 21
     assert card.notes[-1] == "and 4,980 more such notes"
-
-
-@pytest.mark.parametrize(
-    ("raw", "says"),
-    [
-        pytest.param(b"", "not valid JSON", id="empty"),
-        pytest.param(b'{"spec": "chara_card_v2", "data": []}', "expected an object `data`", id="data a list"),
-        pytest.param(b'{"name": "x", "scenario": "", "persona": {"kind": "text"}}', "Agnai's own", id="Agnai"),
-        pytest.param(b'{"name": "\xff"}', "UTF-8", id="no UTF-8"),
-        pytest.param(b'{"name": NaN}', "NaN is not a value", id="NaN"),
-        pytest.param(b'{"name": ' + b"9" * 5000 + b"}", "not valid JSON", id="a number of 5,000 digits"),
-        pytest.param(b'{"data":' * 10_000 + b"1" + b"}" * 10_000, "nested too deep", id="10,000 deep"),
-    ],
-)
-def test_what_is_no_card_is_refused(raw: bytes, says: str) -> None:
-    with pytest.raises(CardError) as caught:
-        parse_card(raw)
-    assert says.replace("\\\\", "\\") in str(caught.value)
-    assert str(caught.value).isprintable()
-
-
-def test_what_is_no_file_of_a_card_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(CardError, match=r"none\.json: cannot be read"):
-        load_card(tmp_path / "none.json")
-    with pytest.raises(CardError, match="cannot be read"):
-        load_card(tmp_path)
-    for head, says in ((b"PK\x03\x04", "damaged, or not a zip"), (b"RIFF1234WEBP\xff", "expected a PNG or CHARX")):
-        (tmp_path / "card").write_bytes(head + bytes(40))
-        with pytest.raises(CardError, match=says):
-            load_card(tmp_path / "card")
-    (tmp_path / "card").write_bytes(make_card(creator_notes="x" * MAX_CARD))
-    with pytest.raises(CardError, match=f"over {MAX_CARD:,} bytes"):
-        load_card(tmp_path / "card")
 
 
 values = st.recursive(
@@ -178,33 +129,10 @@ def encrypted(file: Path) -> Path:
     return file
 
 
-@pytest.mark.parametrize(
-    ("make", "says"),
-    [
-        pytest.param(lambda file: write(file, ("word/document.xml", b"x")), "a zip without card.json", id="other zip"),
-        pytest.param(lambda file: write(file, ("card.json", bytes(MAX_CARD + 1))), f"over {MAX_CARD:,}", id="large"),
-        pytest.param(lambda file: encrypted(write(file, ("card.json", b"{}"))), "encrypted", id="encrypted"),
-        pytest.param(lambda file: file.write_bytes(b"PK\x03\x04" + bytes(40)), "damaged", id="cut off"),
-    ],
-)
-def test_what_cannot_be_read_is_refused(make: Callable[[Path], Any], says: str, tmp_path: Path) -> None:
-    make(tmp_path / "a.charx")
-    with pytest.raises(CardError, match=rf"a\.charx: .*{says}"):
-        load_card(tmp_path / "a.charx")
-
-
-def test_a_bomb_is_refused_unread(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(card_module, "_MAX_FILE", 1000)
-    with pytest.raises(CardError, match="remove some of its assets"):
-        load_card(write(tmp_path / "a.charx", ("card.json", b"{}"), ("zeros", bytes(2000))))
-
-
 # --- PNG
 
 
 OLD, NEW = text_chunk("chara", make_card(first_mes="Old.")), text_chunk("ccv3", make_card("v3", first_mes="New."))
-HUGE = 2**31 - 1
-BOMB = zlib.compress(bytes(50_000_000), 9)
 IN_LINES = chunk(b"tEXt", b"Chara\0" + base64.encodebytes(make_card(first_mes="Old.")))
 PACKED = chunk(b"zTXt", b"chara\0\0" + zlib.compress(base64.b64encode(make_card(first_mes="Old."))))
 
@@ -217,44 +145,15 @@ PACKED = chunk(b"zTXt", b"chara\0\0" + zlib.compress(base64.b64encode(make_card(
         pytest.param([OLD, chunk(b"tEXt", b"ccv3\0!!!")], "Old.", "`ccv3` text is not base64", id="V3 is broken"),
     ],
 )
-def test_a_card_is_read(chunks: list[bytes], first_mes: str, note: str, write_png_file: WritePng) -> None:
-    card = load_card(write_png_file(*chunks))
+def test_a_card_is_read(chunks: list[bytes], first_mes: str, note: str, tmp_path: Path) -> None:
+    card = load_card(write_png(tmp_path / "card.png", *chunks))
     assert card.first_mes == first_mes
     assert any(note in text for text in card.notes) if note else card.notes == ()
 
 
-@pytest.mark.parametrize(
-    ("chunks", "says"),
-    [
-        pytest.param([chunk(b"tEXt", b"Comment\0hello")], "a picture without a card", id="another text"),
-        pytest.param([chunk(b"tEXt", b"chara\0\xff\xfe")], "not base64", id="not base64"),
-        pytest.param([chunk(b"tEXt", b"chara\0" + b"QUJD" * 7_500_000)], "bytes of JSON, the maximum", id="30 MB"),
-        pytest.param([chunk(b"tEXt", b"a\0" + b"QUJD" * 10_000_000)] * 2, "cut off or damaged", id="80 MB of texts"),
-        pytest.param([chunk(b"tEXt", b"chara\0e30=", length=HUGE)], "damaged", id="length lies, long"),
-        pytest.param([chunk(b"tEXt", b"chara\0e30=", checksum=7)], "damaged", id="false checksum"),
-        pytest.param([OLD, chunk(b"zTXt", b"chara\0\0" + BOMB)], "damaged", id="bomb in zTXt"),
-        pytest.param([OLD, chunk(b"iTXt", b"ccv3\0\1\0\0\0" + BOMB)], "damaged", id="bomb in iTXt"),
-    ],
-)
-def test_a_png_without_a_card_that_can_be_read_is_refused(
-    chunks: list[bytes], says: str, write_png_file: WritePng
-) -> None:
-    file = write_png_file(*chunks)
-    with pytest.raises(CardError, match=says) as caught:
-        load_card(file)
-    assert caught.value.path == file
-    assert str(caught.value).isprintable()
-
-
-@pytest.mark.parametrize("size", [(HUGE, HUGE), (10_000, 10_000)])
-def test_a_picture_that_claims_to_be_huge_is_refused(size: tuple[int, int], write_png_file: WritePng) -> None:
-    with pytest.raises(CardError, match="too large"):
-        load_card(write_png_file(OLD, size=size))
-
-
-def test_cut_off_anywhere_and_any_flipped_bit_is_refused(write_png_file: WritePng, tmp_path: Path) -> None:
-    whole = bytearray(write_png_file(text_chunk("chara", make_card())).read_bytes())
+def test_cut_off_anywhere_and_any_flipped_bit_is_refused(tmp_path: Path) -> None:
     part = tmp_path / "part.png"
+    whole = bytearray(write_png(part, text_chunk("chara", make_card())).read_bytes())
     draw = random.Random(5)
     for end in [*range(60), *draw.sample(range(60, len(whole)), 60)]:
         part.write_bytes(whole[:end])
@@ -270,9 +169,10 @@ def test_cut_off_anywhere_and_any_flipped_bit_is_refused(write_png_file: WritePn
         whole[bit // 8] ^= 1 << bit % 8
 
 
-def test_a_picture_keeps_its_pixels_and_texts_and_loses_other_cards(write_png_file: WritePng, tmp_path: Path) -> None:
+def test_a_picture_keeps_its_pixels_and_texts_and_loses_other_cards(tmp_path: Path) -> None:
     asset = chunk(b"tEXt", b"chara-ext-asset_:a\0QUJD")
-    file = write_png_file(text_chunk("Chara", make_card(name="Old")), asset, text_chunk("ccv3", make_card("v3")))
+    chunks = (text_chunk("Chara", make_card(name="Old")), asset, text_chunk("ccv3", make_card("v3")))
+    file = write_png(tmp_path / "card.png", *chunks)
     value = parse_card(make_card("v3", name="New")).raw
     # Onto itself.
     save_card(file, value, file)
@@ -299,6 +199,71 @@ def test_an_animated_picture_stays_animated(tmp_path: Path) -> None:
     with Image.open(tmp_path / "out.png") as picture:
         assert picture.n_frames == 3  # type: ignore[attr-defined]
     assert load_card(tmp_path / "out.png").name == "Ada Fenn"
+
+
+# --- refusals
+
+
+HUGE = 2**31 - 1
+BOMB = zlib.compress(bytes(50_000_000), 9)
+TEXT, DEEP = b"RIFF1234WEBP\xff", b'{"data":' * 10_000 + b"1" + b"}" * 10_000
+BOOK, DIGITS = {"entries": [{"enabled": "no"}]}, b'{"name": ' + b"9" * 5000 + b"}"
+#: What is no card: fields of one, the content of a file, the members of a zip or the chunks of a PNG; and a key word.
+REFUSED: dict[str, tuple[Any, str]] = {
+    "a number for a name": ({"name": 7}, "`data.name` to be a text, found 7"),
+    "a number for an entry": ({"character_book": {"entries": [{}, 5]}}, "`data.character_book.entries[1]`"),
+    "a word for a truth": ({"character_book": BOOK}, "to be true or false, found 'no'"),
+    "over the limit": ({"creator_notes": "x" * MAX_CARD}, f"over {MAX_CARD:,} bytes"),
+    "empty": (b"", "not valid JSON"),
+    "a list": (b'{"spec": "chara_card_v2", "data": []}', "expected an object `data`"),
+    "Agnai": (b'{"name": "x", "scenario": "", "persona": {"kind": "text"}}', "Agnai's own"),
+    "no UTF-8": (b'{"name": "\xff"}', "UTF-8"),
+    "NaN": (b'{"name": NaN}', "NaN is not a value"),
+    "5,000 digits": (DIGITS, "not valid JSON"),
+    "10,000 deep": (DEEP, "nested too deep"),
+    "no zip": (b"PK\x03\x04" + bytes(40), "damaged, or not a zip"),
+    "another picture": (TEXT + bytes(40), "expected a PNG or CHARX"),
+    "another zip": (("word/document.xml", b"x"), "a zip without card.json"),
+    "a large member": (("card.json", bytes(MAX_CARD + 1)), f"over {MAX_CARD:,}"),
+    "another text": ([chunk(b"tEXt", b"Comment\0hello")], "a picture without a card"),
+    "not base64": ([chunk(b"tEXt", b"chara\0\xff\xfe")], "not base64"),
+    "30 MB": ([chunk(b"tEXt", b"chara\0" + b"QUJD" * 7_500_000)], "bytes of JSON, the maximum"),
+    "80 MB of texts": ([chunk(b"tEXt", b"a\0" + b"QUJD" * 10_000_000)] * 2, "cut off or damaged"),
+    "a false length": ([chunk(b"tEXt", b"chara\0e30=", length=HUGE)], "damaged"),
+    "a false checksum": ([chunk(b"tEXt", b"chara\0e30=", checksum=7)], "damaged"),
+    "a bomb in zTXt": ([OLD, chunk(b"zTXt", b"chara\0\0" + BOMB)], "damaged"),
+    "a bomb in iTXt": ([OLD, chunk(b"iTXt", b"ccv3\0\1\0\0\0" + BOMB)], "damaged"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_is_no_card_is_refused(name: str, tmp_path: Path) -> None:
+    content, words = REFUSED[name]
+    file = tmp_path / "card"
+    if isinstance(content, tuple):
+        write(file, content)
+    elif isinstance(content, list):
+        write_png(file, *content)
+    else:
+        file.write_bytes(make_card(**content) if isinstance(content, dict) else content)
+    with pytest.raises(CardError) as caught:
+        load_card(file)
+    assert words in str(caught.value) and caught.value.path == file
+    assert str(caught.value).isprintable()
+
+
+def test_what_cannot_be_opened_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for path in (tmp_path / "none.json", tmp_path):
+        with pytest.raises(CardError, match="cannot be read"):
+            load_card(path)
+    for size in ((HUGE, HUGE), (10_000, 10_000)):
+        with pytest.raises(CardError, match="too large"):
+            load_card(write_png(tmp_path / "card.png", OLD, size=size))
+    with pytest.raises(CardError, match="encrypted"):
+        load_card(encrypted(write(tmp_path / "a.charx", ("card.json", b"{}"))))
+    monkeypatch.setattr(card_module, "_MAX_FILE", 1000)
+    with pytest.raises(CardError, match="remove some of its assets"):
+        load_card(write(tmp_path / "a.charx", ("card.json", b"{}"), ("zeros", bytes(2000))))
 
 
 # --- a character's folder
@@ -348,10 +313,9 @@ def test_a_folder_with_other_things_is_never_written_to(card_file: Path, tmp_pat
     assert file_names(folder) == ["thesis.txt"]
 
 
-def test_a_character_is_replaced_only_when_asked(card_file: Path, tmp_path: Path, write_png_file: WritePng) -> None:
+def test_a_character_is_replaced_only_when_asked(card_file: Path, tmp_path: Path) -> None:
     folder = tmp_path / "ada"
-    png = write_png_file(text_chunk("chara", make_card(name="Painted")))
-    import_card(png, folder)
+    import_card(write_png(tmp_path / "card.png", text_chunk("chara", make_card(name="Painted"))), folder)
     assert file_names(folder) == ["card.json", "card.png", "dialogue.jsonl", "profile.json"]
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(SettingsError, match="--overwrite"):
