@@ -462,21 +462,11 @@ class LocalModel:
 
     def make_completion(self, prompt: Sequence[int], reply: list[int]) -> Completion:
         """Make a reply of its tokens, which may go on after an end token."""
-        end = self._find_end(reply)
-        finish: Finish = "length" if end == len(reply) else "stop"
-        tokens = reply[: end + 1]
-        return Completion(self._text(tokens), finish, prompt_tokens=len(prompt), new_tokens=len(tokens))
-
-    def _find_end(self, reply: list[int]) -> int:
-        """Find the index of the end token; the number of tokens where there is none."""
-        for index, token in enumerate(reply):
-            if token in self.stops:
-                return index
-        return len(reply)
-
-    def _text(self, reply: list[int]) -> str:
-        """The text of a reply's tokens, up to the end token where there is one."""
-        return self.decode(reply[: self._find_end(reply)]).strip()
+        ends = [index for index, token in enumerate(reply) if token in self.stops]
+        finish: Finish = "stop" if ends else "length"
+        end = ends[0] if ends else len(reply)
+        text = self.decode(reply[:end]).strip()
+        return Completion(text, finish, prompt_tokens=len(prompt), new_tokens=len(reply[: end + 1]))
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Decode tokens without those that are special."""
