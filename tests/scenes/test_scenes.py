@@ -404,17 +404,22 @@ def write_evaluation(path: Path, severities: list[int], text: str = "x") -> Path
     return path
 
 
-def test_a_dry_run_asks_nothing_where_each_of_the_cast_has_its_own_model(
+def test_a_cast_is_played_and_judged_for_pairs_by_command_after_a_dry_run_that_asks_nothing(
     tmp_path: Path, llm_server: Callable[..., Any], command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    server = llm_server()
+    answers = iter(["Gulls count.", "[hm] I count gulls.", *["No idea, sir, ask elsewhere."] * 2])
+    server = llm_server(lambda _: next(answers))
     Path("llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: m}}]", encoding="utf-8")
-    values = {"setting": "A tower.", "characters": [{"name": "Ada", "description": "x"}], "turns": 3}
+    Path("judge.yaml").write_text("endpoints: [{backend: scripted, rules: words}]", encoding="utf-8")
+    values = {"setting": "A tower.", "characters": [{"name": "Ada", "description": "You count gulls."}], "turns": 2}
     Path("scene.yaml").write_text(json.dumps(values), encoding="utf-8")
-    shown = command("scene", "scene.yaml", "--cast", "Ada=llm.yaml", "--dry-run")
-    assert "3 requests" in shown.out
+    words = ("scene", "scene.yaml", "--cast", "Ada=llm.yaml", "--judge", "judge.yaml")
+    assert "4 requests" in command(*words, "--dry-run").out
     assert server.counts.calls == 0
+    assert "rolellm prefer scene --out pairs" in command(*words).out
+    pairs = command("prefer", "scene", "--set", "balance=false", "--out", "pairs", "--json").result
+    assert pairs["sources"]["scene"]["pairs"] == 2
 
 
 def test_two_evaluations_of_the_same_scenes_are_compared_scene_by_scene(tmp_path: Path) -> None:

@@ -130,7 +130,7 @@ def _play_on_page(play: Callable[..., Run[Any]], scene: Scene, me: str | None, o
             run = play(show=page.add, read_line=page.read_line)
         except (EndpointError, ModelError, StoppedShortError) as error:
             if STOP_REQUEST not in str(error):
-                page.end(str(error))
+                page.end(f"Stopped: {error}")
                 wait_for_stop()
             raise
         (played,) = run.result.scenes

@@ -551,7 +551,9 @@ def play_scene(
     models = {name: LLM.resolve(model) for name, model in (cast or {}).items()}
     if me is not None:
         scene.character(me)
-        models[me] = LLM.of(ScriptedModel(partial(_read_line, me, read_line), rules_hash="a person", name=me))
+        person = LLM.of(ScriptedModel(partial(_read_line, me, read_line), rules_hash="a person", name=me))
+        person.options = replace(person.options, show_progress=False)
+        models[me] = person
     if llm is None:
         without = [name for name in scene.names if name not in models]
         if without:

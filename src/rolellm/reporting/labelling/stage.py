@@ -49,7 +49,7 @@ class ScenePage:
         gr.set_static_paths([*filter(None, self._pictures.values())])
         with gr.Blocks(title=title, analytics_enabled=False, fill_height=True) as page:
             self._chatbot = make_chatbot(title, elem_classes="scene", buttons=[])
-            self._status = gr.Markdown()
+            self._status = gr.Markdown(line_breaks=True)
             self._version = gr.State()
             self._timer = gr.Timer(_PAUSE)
             views: Any = {"outputs": [self._chatbot, self._status, self._version, self._timer]}
