@@ -1,7 +1,7 @@
-"""Pairs of replies for DPO from what is there: a data set, judging runs, and chats; nobody is asked.
+"""Pairs of replies for DPO from what is there: a data set, judging runs, scenes, and chats; nobody is asked.
 
 Each source is a function that yields a `ReplyPair` for each preference; `select_pairs` drops what must not be learned
-from. Read `Prefer.plan` first.
+from. Read `Prefer.plan` first. `judge_branches` has the turns of a scene judged before.
 """
 
 from __future__ import annotations
@@ -34,18 +34,24 @@ from rolellm.core.table import Table
 from rolellm.core.text import fold, format_count, join_names
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import resolve_config
-from rolellm.judging.records import JudgeRun, read_run
+from rolellm.judging.records import Comparison, JudgeRun, System, read_run
+from rolellm.judging.result import JudgingResult
+from rolellm.judging.run import run_judging
+from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.verdicts import compute_sign
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Message, assistant, user
 from rolellm.llm.scripted import ScriptedModel
 from rolellm.making.duplicates import list_words
 from rolellm.making.settings import PreferSettings
+from rolellm.models.prompts.fences import LIMIT
 from rolellm.models.prompts.render import make_messages
 from rolellm.models.training_record import hash_instruction
 from rolellm.playing.player import RolePlayer
 from rolellm.playing.talks import TALKS, Talk, list_talks
 from rolellm.runs import MANIFEST, Plan, Records, Run, Step, run_step
+from rolellm.scenes.play import BRANCHES, PlayScenes
+from rolellm.scenes.visibility import add_speaker
 from rolellm.scoring.contamination import find_held_out_part
 
 PAIRS: Final = "pairs.jsonl"
@@ -63,6 +69,8 @@ _OTHER_ROLES: Final = 4
 _GROUP: Final = 50
 #: Tokens of a swipe's prompt and reply, as recipes for DPO limit them (our choice).
 _CONTEXT: Final = 2048
+#: The folder in a scene's that has the verdicts on its branches, and what these are called there.
+_BRANCHES, _PLAYED, _BRANCH = "branches", "played", "branch"
 #: Why pairs are left out, in the order in which they are looked for.
 REASONS: Final = (
     *("blank", "held_out", "near_equal", "out_of_character", "short", "repeated"),
@@ -75,7 +83,7 @@ class ReplyPair:
     """A preference.
 
     Attributes:
-        source: ``plain``, ``role``, ``judge`` or ``swipes``.
+        source: ``plain``, ``role``, ``judge``, ``scene`` or ``swipes``.
         id: The row or message that it comes from.
         role: Who replies.
         language: ``en`` or ``zh``.
@@ -236,6 +244,60 @@ def pair_judged(run: JudgeRun) -> Iterator[ReplyPair]:
         chosen, rejected = (comparison.answers[name][row_id] for name in pair)
         row = replace(rows[row_id], id=f"{run.folder.name}/{row_id}")
         yield ReplyPair.of_row("judge", row, chosen, rejected)
+
+
+def judge_branches(folder: str | Path, judge: Any) -> JudgingResult:
+    """Have a judge compare the two replies to each prompt of a scene that has branches, in both orders.
+
+    It is shown what the character saw, and nothing else. `prefer` makes pairs of its verdicts.
+
+    Args:
+        folder: The folder of `rolellm.play_scene`, which keeps the verdicts, too.
+        judge: The models that judge: a settings file, a dict, or `rolellm.LLM`.
+
+    Raises:
+        SettingsError: Where no turn has two different replies.
+        StoppedShortError: At the budget or on Ctrl-C; what was judged is kept.
+    """
+    scene = Run.open(folder)
+    rows = []
+    answers: dict[str, dict[str, str]] = {_PLAYED: {}, _BRANCH: {}}
+    for branch in scene.records(BRANCHES):
+        played, drawn = branch["replies"]
+        if played == drawn:
+            continue
+        role, row_id = branch["role"], branch["id"]
+        instruction, *talk = branch["prompt"]
+        texts = []
+        for message in talk:
+            text = message["content"]
+            texts.append(add_speaker(text, role) if message["role"] == "assistant" else text)
+        # A judge is shown so much of a text; what comes last is replied to.
+        question = "\n\n".join(texts)[-LIMIT:]
+        row = Row(row_id, role, branch["language"], "role_specific", question, ())
+        rows.append(replace(row, role_description=instruction["content"]))
+        answers[_PLAYED][row_id] = played
+        answers[_BRANCH][row_id] = drawn
+    if not rows:
+        raise SettingsError(f"{folder}: no turn has two different replies; play with models, at a temperature above 0")
+    comparison = Comparison(rows, (System(_PLAYED), System(_BRANCH, "baseline")), answers)
+    settings = read(JudgingSettings, {"judges": ("role-pair",), "max_unscored": 1.0})
+    return run_judging(scene.folder / _BRANCHES, comparison, LLM.resolve(judge), settings)
+
+
+def pair_branches(folder: Path) -> Iterator[ReplyPair]:
+    """Prefer the better reply to a prompt of a scene, by the judge of `judge_branches`, with that very prompt.
+
+    Raises:
+        SettingsError: For a scene whose turns were drawn once.
+    """
+    judged = folder / _BRANCHES
+    if not judged.is_dir():
+        raise SettingsError(f"{folder}: a scene with one reply a turn; play it again with --judge FILE for pairs")
+    branches = Run.open(folder).records(BRANCHES)
+    prompts = {f"{judged.name}/{branch['id']}": tuple(branch["prompt"]) for branch in branches}
+    for pair in pair_judged(read_run(judged)):
+        yield replace(pair, source="scene", prompt=prompts[pair.id])
 
 
 def pair_swipes(
@@ -568,11 +630,13 @@ class Inputs:
     Attributes:
         parts: Roles of cards and characters' folders, by folded name.
         judged: Judging runs.
+        scenes: Folders of scenes.
         chats: Chats of SillyTavern.
     """
 
     parts: dict[str, Part] = field(default_factory=dict)
     judged: list[JudgeRun] = field(default_factory=list)
+    scenes: list[Path] = field(default_factory=list)
     chats: list[Path] = field(default_factory=list)
 
     @classmethod
@@ -592,22 +656,27 @@ class Inputs:
                 inside = sorted(source.iterdir())
             if not sum(inputs.add(path) for path in inside):
                 raise SettingsError(
-                    f"{source}: nothing to prefer; give the folder of a judging run, a chat of SillyTavern (.jsonl), "
-                    "or the card or folder of its role"
+                    f"{source}: nothing to prefer; give the folder of a judging run or a scene, a chat of SillyTavern "
+                    "(.jsonl), or the card or folder of its role"
                 )
         return inputs
 
     def add(self, path: Path) -> bool:
         """Take a file or folder; tell whether it is something to use."""
         is_file = path.is_file()
+        kind = ""
+        if (path / MANIFEST).is_file():
+            kind = Run.open(path).kind
         is_card = is_file and path.suffix.lower() in (".png", ".json", ".charx")
         if is_card or (path / PROFILE).is_file():
             part = find_part(path)
             names = map(fold, part.sheet.names)
             self.parts.update(dict.fromkeys(names, part))
             self.chats += list_talks(path / TALKS)
-        elif (path / MANIFEST).is_file() and Run.open(path).kind == "judge":
+        elif kind == "judge":
             self.judged.append(read_run(path))
+        elif kind == PlayScenes.kind:
+            self.scenes.append(path)
         elif is_file and _is_chat(path):
             self.chats.append(path)
         else:
@@ -628,7 +697,7 @@ class Prefer(Step[Preferences]):
     """Make pairs of replies; no model is asked.
 
     Attributes:
-        sources: Judging runs, chats, and the roles of these.
+        sources: Judging runs, scenes, chats, and the roles of these.
         settings: Which data set, and what is kept.
     """
 
@@ -682,6 +751,8 @@ class Prefer(Step[Preferences]):
             yield from pair_roles(rows)
         for judged in inputs.judged:
             yield from pair_judged(judged)
+        for scene in inputs.scenes:
+            yield from pair_branches(scene)
         for chat in inputs.chats:
             yield from pair_swipes(chat, inputs.parts, skipped, self.settings.role)
 
@@ -699,13 +770,13 @@ class Prefer(Step[Preferences]):
 
 
 def prefer(*sources: str | Path, out: str | Path | None = None, **settings: Any) -> Run[Preferences]:
-    """Make pairs of replies for DPO from a data set, judging runs, and chats.
+    """Make pairs of replies for DPO from a data set, judging runs, scenes, and chats.
 
     >>> run = prefer(config="sample")  # doctest: +SKIP
     >>> rolellm.train("smoke-cpu-dpo", train_dataset=Dataset.from_list(run.records()))  # doctest: +SKIP
 
     Args:
-        sources: Folders of judging runs, chats of SillyTavern, and the cards or folders of their roles.
+        sources: Folders of judging runs and scenes, chats of SillyTavern, and the cards or folders of their roles.
         out: The run's folder, with ``pairs.jsonl``; by default a temporary one.
         settings: Fields of `rolellm.making.settings.PreferSettings`. Without sources, the data set is the default one.
 

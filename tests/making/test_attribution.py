@@ -137,7 +137,7 @@ def test_the_command_with_a_model(novel: Path, llm_server: Callable[..., Any]) -
     server = llm_server(answer)
     model = ["--llm", server.url, "--model", "local"]
     result = command(novel, *model, "--dry-run", "--json")
-    assert result.exit_code == 0 and json.loads(result.stdout)["requests"] == 2
+    assert result.exit_code == 0 and json.loads(result.stdout)["requests"] == 1
     assert not novel.with_name("mara.jsonl").exists()
     result = command(novel, *model, "--json")
     assert result.exit_code == 0, result.output

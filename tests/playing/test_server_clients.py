@@ -121,6 +121,21 @@ TOM = {"name": "Tom"}
             id="names-in-texts",
         ),
         pytest.param(
+            [
+                turn("user", "Hi. [OOC: be brief]", **TOM),
+                turn("assistant", "[He is late.] Aye.", name="Ada_Fenn"),
+                turn("assistant", "[secret] (nods) <role_thinking>secret</role_thinking>So am I.", name="Bob"),
+                turn("user", "Off with [secret] her head!", name="Queen_of_Hearts"),
+                turn("assistant", "【secret", name="Bob"),
+            ],
+            [
+                "user: Tom: Hi. [OOC: be brief]",
+                "assistant: [He is late.] Aye.",
+                "user: Bob: (nods) So am I.\n\nQueen of Hearts: Off with  her head!",
+            ],
+            id="others-thoughts",
+        ),
+        pytest.param(
             [turn("user", "Hi."), turn("assistant", "Note: one."), turn("assistant", "Bob: two."), turn("user", "So.")],
             ["user: Hi.", "assistant: Note: one.\n\nBob: two.", "user: So."],
             id="no-role-is-named",

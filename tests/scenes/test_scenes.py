@@ -7,7 +7,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,10 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Request, RunOptions
 from rolellm.llm.scripted import ScriptedModel
+from rolellm.models.prompts.fences import read_fences
 from rolellm.playing.settings import PlaySettings
+from rolellm.playing.thoughts import strip_inner_thoughts
+from rolellm.preferences import judge_branches, prefer
 from rolellm.runs import Run, run_step
 from rolellm.scenes.coser import (
     compare_scores,
@@ -35,7 +38,6 @@ from rolellm.scenes.coser import (
 from rolellm.scenes.critique import CritiqueScenes
 from rolellm.scenes.play import PlayScenes, ScenesResult, keep_own_lines, play_scene
 from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter, Secret, read_scene
-from rolellm.scenes.thoughts import strip_inner_thoughts
 from rolellm.scenes.visibility import SceneTurn, build_talk, find_lapses
 
 from ..commands import Command
@@ -402,17 +404,22 @@ def write_evaluation(path: Path, severities: list[int], text: str = "x") -> Path
     return path
 
 
-def test_a_dry_run_asks_nothing_where_each_of_the_cast_has_its_own_model(
+def test_a_cast_is_played_and_judged_for_pairs_by_command_after_a_dry_run_that_asks_nothing(
     tmp_path: Path, llm_server: Callable[..., Any], command: Command, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    server = llm_server()
+    answers = iter(["Gulls count.", "[hm] I count gulls.", *["No idea, sir, ask elsewhere."] * 2])
+    server = llm_server(lambda _: next(answers))
     Path("llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: m}}]", encoding="utf-8")
-    values = {"setting": "A tower.", "characters": [{"name": "Ada", "description": "x"}], "turns": 3}
+    Path("judge.yaml").write_text("endpoints: [{backend: scripted, rules: words}]", encoding="utf-8")
+    values = {"setting": "A tower.", "characters": [{"name": "Ada", "description": "You count gulls."}], "turns": 2}
     Path("scene.yaml").write_text(json.dumps(values), encoding="utf-8")
-    shown = command("scene", "scene.yaml", "--cast", "Ada=llm.yaml", "--dry-run")
-    assert "3 requests" in shown.out
+    words = ("scene", "scene.yaml", "--cast", "Ada=llm.yaml", "--judge", "judge.yaml")
+    assert "4 requests" in command(*words, "--dry-run").out
     assert server.counts.calls == 0
+    assert "rolellm prefer scene --out pairs" in command(*words).out
+    pairs = command("prefer", "scene", "--set", "balance=false", "--out", "pairs", "--json").result
+    assert pairs["sources"]["scene"]["pairs"] == 2
 
 
 def test_two_evaluations_of_the_same_scenes_are_compared_scene_by_scene(tmp_path: Path) -> None:
@@ -491,3 +498,40 @@ def test_killed_twenty_times_a_scene_of_twenty_turns_is_as_if_it_never_was(
         assert (tmp_path / "killed" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
     # A kill may meet the one call that is on its way.
     assert server.counts.calls == 20 <= paid <= 20 + 20
+
+
+def test_the_better_branch_of_a_turn_becomes_a_pair_with_the_prompt_that_the_character_saw(tmp_path: Path) -> None:
+    prompts: dict[str, list[Request]] = {}
+
+    def act(request: Request) -> str:
+        name = request.tag.rpartition("/")[2]
+        prompts.setdefault(name, []).append(request)
+        # The second is better for Ada, and the first for Cleo; both wish that somebody spoke for Brom.
+        gulls = "gull " * 9 * ((name == "Ada") == bool(request.repeat))
+        return f"[secret {name[0]}] {gulls}word {request.repeat}\nBrom: I agree."
+
+    def judge(request: Request) -> Any:
+        fences = read_fences(request.messages[1].content)
+        has_gull = ["gull" in fences[f"answer {letter}"] for letter in "AB"]
+        assert fences["question"].count("secret") == fences["question"].count(f"secret {fences['role'][0]}")
+        verdict = {"reason": "Gulls.", "better": "A" if has_gull[0] else "B"}
+        return {"style": verdict, "knowledge": verdict}
+
+    options: Any = {"me": "Brom", "read_line": lambda _: "Good evening."}
+    play_scene(scene(turns=4), llm_of(act), **options, out=tmp_path / "scene")
+    with pytest.raises(SettingsError, match="play it again with --judge"):
+        prefer(tmp_path / "scene")
+    (first, *_) = prompts["Ada"]
+    # What was played is not asked again.
+    play_scene(scene(turns=4), llm_of(act), **options, branches=True, out=tmp_path / "scene")
+    assert [request.repeat for request in prompts["Ada"]] == [0, 0, 1, 1]
+    judge_branches(tmp_path / "scene", llm_of(judge))
+    pairs = prefer(tmp_path / "scene", balance=False).records()
+    replies = [(pair["role"], pair["chosen"][0]["content"][-1], pair["rejected"][0]["content"][-1]) for pair in pairs]
+    assert replies == [("Ada", "1", "0"), ("Cleo", "0", "1"), ("Ada", "1", "0")]
+    assert pairs[0]["prompt"] == [asdict(message) for message in first.messages]
+    assert "secret C" not in str(pairs[2]) and "word 0" in str(pairs[2]["prompt"])
+
+    play_scene(scene(turns=2), llm_of(lambda _: "Aye."), branches=True, out=tmp_path / "same")
+    with pytest.raises(SettingsError, match="two different replies"):
+        judge_branches(tmp_path / "same", llm_of(judge))

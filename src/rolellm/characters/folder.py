@@ -268,18 +268,10 @@ def export_card(
             return export_card(scratch, out, picture=picture, overwrite=overwrite)
     card = load_card(home / CARD) if (home / CARD).exists() else None
     exported = export_character(character, card)
-    warnings = [*exported.notes]
     base = None
-    for original, name in _ORIGINALS.items():
-        if not (home / name).is_file():
-            continue
-        if original == ending:
-            base = home / name
-        elif ending != ".json" or original == ".charx":
-            warnings.append(
-                f"{name}, which it came in, is not copied into a {ending}; write a {original} to keep what is in it"
-            )
     if picture is not None:
         base = Path(picture)
+    elif ending in _ORIGINALS and (home / _ORIGINALS[ending]).is_file():
+        base = home / _ORIGINALS[ending]
     save_card(target, exported.value, base)
-    return WrittenCard(target, exported.changed, tuple(warnings))
+    return WrittenCard(target, exported.changed, exported.notes)

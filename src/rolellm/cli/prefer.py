@@ -1,4 +1,4 @@
-"""``rolellm prefer``: pairs of replies for DPO, from data, judging runs and chats."""
+"""``rolellm prefer``: pairs of replies for DPO, from data, judging runs, scenes and chats."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ def run_prefer(
     settings: PreferSettings,
     sources: Annotated[list[Path] | None, typer.Argument(metavar="[SOURCE...]")] = None,
 ) -> Run[Any]:
-    """Make pairs of replies for DPO from data, judging runs and chats.
+    """Make pairs of replies for DPO from data, judging runs, scenes and chats.
 
     Asks no model. Pairs go to RUN/pairs.jsonl; questions and roles of test splits are left out.
 
     Args:
         out: The run's folder.
-        sources: Folders of judging runs, chats of SillyTavern, and the cards or folders of their roles.
+        sources: Folders of judging runs and scenes, chats of SillyTavern, and the cards or folders of their roles.
     """
     from rolellm.preferences import PAIRS, Prefer
     from rolellm.runs import run_step

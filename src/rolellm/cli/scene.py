@@ -54,7 +54,7 @@ def run_scene(
         file: The scene (docs/scenes.md), or with --format coser a test set of CoSER.
         cast: NAME=MODEL: the model or adapter of one character; repeatable. All others share the main model.
         director: YAML settings of the model that tells the environment and chooses the next speaker.
-        judge: With --format coser: YAML settings of the judge.
+        judge: YAML settings of the judge: of CoSER's dimensions, or of two replies to each prompt, for rolellm prefer.
         prompts: YAML file with prompts of your own, such as CoSER's.
         format: The form of the file.
         limit: With --format coser: play only the first N rows.
@@ -85,23 +85,34 @@ def run_scene(
             raise SettingsError("--me and --web are for a scene of your own; leave them or --format coser out")
         actors = make_played_llm(model_options, call_options)
         return _run_coser(file, actors, settings, models, judge, limit, canary, out)
-    if judge is not None or canary is not None or limit is not None:
-        raise SettingsError("judge, canary and limit need --format coser")
+    if canary is not None or limit is not None:
+        raise SettingsError("canary and limit need --format coser")
     scene = read_scene(file)
     llm = None
     if model_options.is_named:
         llm = make_played_llm(model_options, call_options)
     elif models["cast"] and {me, *models["cast"]}.issuperset(scene.names):
         llm = next(iter(models["cast"].values())).limit(call_options)
+    judge_llm = _read_llm(judge)
+    has_branches = judge_llm is not None
     if llm is not None:
-        stop_if_dry(PlayScenes([scene], settings, **models), llm)
-    play = partial(play_scene, scene, llm, **models, me=me, out=out, **dump(settings))
+        branched = scene.names if has_branches else ()
+        stop_if_dry(PlayScenes([scene], settings, **models, branched=branched), llm)
+    play = partial(play_scene, scene, llm, **models, me=me, branches=has_branches, out=out, **dump(settings))
     if page.web:
-        return _play_on_page(play, scene, me, page)
-    terminal = _Terminal()
-    if me is not None:
-        say(f"{scene.introduce(me)}\n", err=True)
-    return play(show=terminal.show, read_line=terminal.read_line)
+        run = _play_on_page(play, scene, me, page)
+    else:
+        terminal = _Terminal()
+        if me is not None:
+            say(f"{scene.introduce(me)}\n", err=True)
+        run = play(show=terminal.show, read_line=terminal.read_line)
+    if judge_llm is None:
+        return run
+
+    from rolellm.preferences import judge_branches
+
+    judge_branches(run.folder, judge_llm)
+    return run.continue_with(shlex.join(["rolellm", "prefer", str(run.folder), "--out", "pairs"]))
 
 
 def _play_on_page(play: Callable[..., Run[Any]], scene: Scene, me: str | None, options: PageOptions) -> Run[Any]:
@@ -119,7 +130,7 @@ def _play_on_page(play: Callable[..., Run[Any]], scene: Scene, me: str | None, o
             run = play(show=page.add, read_line=page.read_line)
         except (EndpointError, ModelError, StoppedShortError) as error:
             if STOP_REQUEST not in str(error):
-                page.end(str(error))
+                page.end(f"Stopped: {error}")
                 wait_for_stop()
             raise
         (played,) = run.result.scenes

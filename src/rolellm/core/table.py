@@ -499,8 +499,8 @@ class Table:
 
         frame = self.to_pandas()
         frame["note"] = show_on_line(self.caption)
-        frame = frame.apply(lambda column: column if is_numeric_dtype(column) else column.map(_escape_csv))
-        frame = frame.set_axis(map(_escape_csv, frame.columns), axis="columns")
+        frame = frame.apply(lambda column: column if is_numeric_dtype(column) else column.map(escape_csv))
+        frame = frame.set_axis(map(escape_csv, frame.columns), axis="columns")
         text: str = frame.to_csv(index=False, lineterminator="\n")
         return text
 
@@ -578,7 +578,7 @@ def _make_inert(value: Any) -> Any:
     return value
 
 
-def _escape_csv(value: Any) -> Any:
+def escape_csv(value: Any) -> Any:
     """Put an apostrophe in front of what a spreadsheet would run."""
     if not isinstance(value, str):
         return value

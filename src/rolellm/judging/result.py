@@ -208,6 +208,11 @@ class Unscored:
     limit: Number = None
     by_reason: dict[str, int] = field(default_factory=dict)
 
+    def describe(self) -> str:
+        """Say how many verdicts are missing, and how many may be."""
+        shares = f"{self.share or 0:.1%}; at most {self.limit or 0:.1%} may be"
+        return f"{self.count:,} of {self.of:,} verdicts are missing ({shares})"
+
 
 @dataclass(frozen=True, slots=True)
 class Diagnostics:
@@ -309,21 +314,16 @@ class JudgingResult(Result):
         """Build the table of the systems, where there is any figure, and that of the judges' biases."""
         leading = self.leading
         biases = leading.build_bias_table()
-        columns: dict[str, str] = {}
-        for name, head in MEASURES.items():
-            if any(model.measures()[name] is not None for model in leading.models):
-                columns[name] = head
-        if not columns:
-            return (biases,)
         rows = []
         for model in leading.models:
-            cells = tuple(map(model.measures().get, columns))
+            cells = tuple(model.measures().values())
             rows.append(TableRow((model.name,), cells, model.marks, model.band))
         against = f"against {self.baseline}" if self.baseline else "without a baseline"
         title = f"{self.rows:,} rows, {against}"
         formats = {MEASURES["average_rank"]: Format(2)}
-        heads = tuple(columns.values())
-        return (Table(title, ("System",), heads, tuple(rows), formats=formats, folded=True), biases)
+        table = Table(title, ("System",), tuple(MEASURES.values()), tuple(rows), formats=formats, folded=True)
+        full = table.without_empty_columns()
+        return (full, biases) if full.columns else (biases,)
 
     def build_bias_table(self) -> Table:
         """Build the table of the judges' biases, each next to what an unbiased judge would show."""
@@ -343,10 +343,8 @@ class JudgingResult(Result):
 
     def remarks(self) -> tuple[str, ...]:
         """Return what a reader must know before the figures."""
-        missing = self.diagnostics.unscored
-        counts = f"{missing.count:,} of {missing.of:,} ({missing.share or 0:.2%})"
         warnings = [f"warning: {problem}" for problem in self.problems]
-        return (*warnings, *self.certificates, f"No verdict: {counts}")
+        return (*warnings, *self.certificates, f"{self.diagnostics.unscored.describe()}.")
 
     @property
     def continues_with(self) -> tuple[str, ...]:

@@ -200,11 +200,9 @@ def run_judging(
 
 def _describe_unscored(unscored: Unscored, folder: Path) -> str:
     reason = next(iter(unscored.by_reason), "none given")
-    counts = f"{unscored.count:,} of {unscored.of:,} verdicts are missing"
-    shares = f"{unscored.share:.1%}; at most {unscored.limit:.1%} may be"
     listed = f"{folder / UNSCORED} lists them all"
     advice = "Try a model that follows a schema, or --set retry_failed=true; --set max_unscored=… allows more"
-    return f"{counts} ({shares}), most often: {reason:.200}. {listed}. {advice}"
+    return f"{unscored.describe()}, most often: {reason:.200}. {listed}. {advice}"
 
 
 # A letter is all that is asked for by odds; a longer verdict that is cut is refused by its parser.

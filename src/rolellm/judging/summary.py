@@ -184,9 +184,7 @@ def _describe_problems(result: JudgingResult) -> Iterator[str]:
     if not unscored.of:
         yield "nothing was judged"
     elif _lacks_verdicts(unscored):
-        counts = f"{unscored.count:,} of {unscored.of:,} judgements"
-        limit = f"a run with more than {unscored.limit:.1%} is invalid"
-        yield f"{counts} ({unscored.share:.1%}) have no verdict; {limit}"
+        yield f"the run is invalid: {unscored.describe()}"
     yield from _describe_canaries(result)
     withheld = []
     for model in result.models:

@@ -85,15 +85,10 @@ def split_passages(reading: ScriptReading, counter: TokenCounter) -> list[Passag
     window: list[list[int]] = []
     size = count = 0
     for paragraph in [*paragraphs, []]:
-        is_new_scene = False
-        if window and paragraph:
-            last_turn = turns[window[-1][-1]]
-            next_turn = turns[paragraph[0]]
-            is_new_scene = last_turn.scene != next_turn.scene
-        if window and (not paragraph or is_new_scene or count >= _MOST_ASKED or size > _TOKENS):
+        if window and (not paragraph or count >= _MOST_ASKED or size > _TOKENS):
             if count:
                 passages.append(_make_passage(context, window, turns, excerpts, language))
-            context = [] if is_new_scene else window[-_CONTEXT:]
+            context = window[-_CONTEXT:]
             window = []
             size = 0
             count = 0

@@ -33,12 +33,12 @@ from rolellm.core.settings import describe_alternatives
 from rolellm.core.text import find_name, fold_name
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import Message, assistant, strip_thoughts, user
-from rolellm.llm.openai_format import read_content
-from rolellm.models.adapters import PLAIN
+from rolellm.llm.openai_format import parse_body, read_content
 from rolellm.models.prompts.render import ONWARD, OPENING, format_turn
 from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.relay import Relay, Upstream, build_error
 from rolellm.playing.responses import ResponseRelay, read_request
+from rolellm.playing.thoughts import strip_inner_thoughts
 
 #: The longest request that is read, in bytes: more than a long novel has.
 MAX_BODY: Final = 8 << 20
@@ -48,6 +48,7 @@ _IMAGES: Final = "images"
 _LIMITS = ("max_completion_tokens", "max_tokens")
 #: Servers that go on with an assistant's turn at the end only when told to; others do it by themselves, or cannot.
 _TOLD_TO_CONTINUE: Final = ("vllm", "sglang")
+_OPTIONAL_TOOLS: Final = (None, "auto", "none")
 _CONTINUE: Final = {"continue_final_message": True, "add_generation_prompt": False}
 #: A speaker's name at the beginning of a text.
 _NAMED = re.compile(r"([^:：\n]{1,60})[:：]\s*")
@@ -62,6 +63,7 @@ def build_application(
     hosts: tuple[str, ...] = ("*",),
     origins: Iterable[str] = (),
     served: Mapping[str, str] | None = None,
+    has_tools: bool = True,
 ) -> Starlette:
     """The server as an ASGI application.
 
@@ -72,6 +74,7 @@ def build_application(
         hosts: The names by which it may be called; ``*`` for any.
         origins: Web pages of these origins may use it; ``*`` for all.
         served: By the name of a role or ``plain``, the model that answers there; by default the one behind the API.
+        has_tools: Whether that server calls tools; otherwise those of a client that need not be called are left out.
 
     Raises:
         SettingsError: For a model that is not behind an API, or an origin that cannot be one.
@@ -117,6 +120,7 @@ def build_application(
     state.names = [*players, plain]
     state.key = key
     state.hosts = hosts
+    state.has_tools = has_tools
     return app
 
 
@@ -186,11 +190,11 @@ async def _prepare(request: Request, body: dict[str, Any]) -> tuple[str, dict[st
     settings = upstream.endpoint.settings
     name = _find_model(body.get("model"), request.app.state.names)
     player = players.get(name)
+    if body.get("tools") and not request.app.state.has_tools and body.get("tool_choice") in _OPTIONAL_TOOLS:
+        # Clients such as Open WebUI offer theirs with each message.
+        warnings.warn("this model's server calls no tools, so a client's are left out", RoleLLMWarning, stacklevel=2)
+        body = {field: value for field, value in body.items() if field not in ("tools", "tool_choice")}
     sent = {**body, **settings.extra_body, **_name_model(request, name)}
-    if body.get("tools") and settings.model == PLAIN:
-        # Clients such as Open WebUI offer theirs with each message; no model has to take one.
-        warnings.warn("this model has no tools, so a client's are left out", RoleLLMWarning, stacklevel=2)
-        body = {**body, "tools": None}
     try:
         if player is not None:
             sent = {name: value for name, value in sent.items() if name not in _CONTINUE}
@@ -286,11 +290,14 @@ async def _change_adapter(request: Request, change: str, name: str, body: dict[s
     """Have the other server load or unload an adapter, as vLLM does it."""
     upstream: Upstream = request.app.state.upstream
     async with upstream.ask(f"{change}_lora_adapter", body) as response:
-        if response.status == 404:
+        if response.status == 200:
+            return
+        content = await response.read()
+        # An adapter that is not there is a 404, too, of vLLM.
+        if response.status == 404 and not parse_body(content).get("error"):
             raise _InvalidRequestError(400, "the model's server takes no adapters now; start it with --base BASE")
-        if response.status != 200:
-            error = json.loads(upstream.clean_error(response.status, await response.read(), name))
-            raise _InvalidRequestError(400, error["error"]["message"])
+        error = json.loads(upstream.clean_error(response.status, content, name))
+        raise _InvalidRequestError(400, error["error"]["message"])
 
 
 def _describe_model(name: str) -> dict[str, Any]:
@@ -381,7 +388,7 @@ def _play(player: RolePlayer, body: dict[str, Any], names: list[str]) -> list[di
     after = _join_turns(turns[end:])
     sheet = player.part.sheet
     turns, items = _take_names(turns[first:end], body["messages"][first:end], [*sheet.names, *names])
-    turns, items = _merge_turns(turns, items, sheet)
+    turns, items = _merge_turns(turns, items, sheet, names)
     cue = _choose_cue(turns, sheet.language, after, is_continued)
     if cue is not None:
         turns.append(user(cue))
@@ -450,12 +457,13 @@ def _take_names(
 
 
 def _merge_turns(
-    turns: list[Message], items: list[dict[str, Any]], sheet: Profile
+    turns: list[Message], items: list[dict[str, Any]], sheet: Profile, names: list[str]
 ) -> tuple[list[Message], list[dict[str, Any]]]:
     """Turns that take turns, as strict chat templates want them, and the client's message for each.
 
     A system turn within the talk becomes the user's. Where somebody else talks to the role besides the user, turns have
-    their speakers' names, and those of another character are the user's, as in training.
+    their speakers' names, and those of another character are the user's, as in training, without its thoughts. A user
+    is one where it has the name of a role, of which `names` are all.
     """
     speakers = list(map(_read_speaker, turns, items, repeat(sheet)))
     named = {(turn.role, speaker) for turn, speaker in zip(turns, speakers, strict=True) if speaker}
@@ -466,6 +474,10 @@ def _merge_turns(
     last_role = ""
     for turn, item, speaker in zip(turns, items, speakers, strict=True):
         images = _list_images(item)
+        if speaker and (turn.role == "assistant" or find_name(speaker, names)):
+            turn = replace(turn, content=strip_inner_thoughts(turn.content))
+            if not turn.content and not images:
+                continue
         if turn.role == "system":
             turn = user(turn.content)
             item = {}

@@ -273,12 +273,8 @@ class Section:
     def _describe_unscored(self) -> str:
         assert self.judged is not None
         unscored = self.judged.diagnostics.unscored
-        text = f"{unscored.count:,} of {unscored.of:,} judgements gave no verdict"
-        if unscored.share is not None and unscored.limit is not None:
-            share, limit = f"{100 * unscored.share:.2f} %", f"{100 * unscored.limit:g} %"
-            text += f" ({share}; more than {limit} makes a run invalid)"
         reasons = [f"{reason}: {count:,}" for reason, count in unscored.by_reason.items()]
-        return f"{text}. They count neither as wins nor as losses. {'; '.join(reasons[:5])}"
+        return f"{unscored.describe()}. They count neither as wins nor as losses. {'; '.join(reasons[:5])}"
 
 
 @dataclass(frozen=True, slots=True)

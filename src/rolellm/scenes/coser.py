@@ -32,8 +32,8 @@ from rolellm.core.table import Table
 from rolellm.core.text import format_count
 from rolellm.core.typed_json import read_as
 from rolellm.llm.model import Request
+from rolellm.playing.thoughts import strip_inner_thoughts
 from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter
-from rolellm.scenes.thoughts import strip_inner_thoughts
 from rolellm.scoring.statistics.agreement import compute_spearman
 from rolellm.scoring.statistics.intervals import Interval, adjust_p_values, compare_pairs, name_clusters
 

@@ -12,7 +12,7 @@ import json
 import re
 import shlex
 import signal
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -48,15 +48,16 @@ from rolellm.llm.scripted import ScriptedModel
 from rolellm.models.prompts.render import load_template
 from rolellm.playing.player import RolePlayer
 from rolellm.playing.settings import PlaySettings
+from rolellm.playing.thoughts import strip_inner_thoughts
 from rolellm.runs import Plan, Records, Round, Run, Step, run_step
 from rolellm.scenes.prompts import load_scene_prompts
 from rolellm.scenes.scene import ENVIRONMENT, Scene, read_scene
 from rolellm.scenes.speakers import END, choose_in_turn, choose_named, list_candidates, read_speaker
-from rolellm.scenes.thoughts import strip_inner_thoughts
 from rolellm.scenes.visibility import Lapse, SceneTurn, build_chronicle, build_talk, find_lapses
 
 SCENES = "scenes.jsonl"
 DIALOGUES = "dialogues.jsonl"
+BRANCHES = "branches.jsonl"
 TRANSCRIPT = "transcript.jsonl"
 #: What a turn's note says where it had another's lines, or name.
 SPOKE_FOR: Final = "spoke for"
@@ -131,9 +132,11 @@ class ScenesResult(Result):
 
     Attributes:
         scenes: As they were played.
+        branches: The prompts of turns that were drawn twice, with both replies.
     """
 
     scenes: tuple[PlayedScene, ...]
+    branches: tuple[dict[str, Any], ...] = ()
 
     @property
     def turns(self) -> int:
@@ -190,6 +193,7 @@ class PlayScenes(Step[ScenesResult]):
         prompts: A YAML file with prompts of the user's own.
         is_strict: Whether CoSER's protocol is kept to the letter: what a character says for others stays, and where no
             speaker is named, chance decides.
+        branched: The characters whose turns are drawn twice; the scene goes on from the first.
         on_turn: Called with each scene and turn as it is played.
     """
 
@@ -199,6 +203,7 @@ class PlayScenes(Step[ScenesResult]):
     director: LLM | None = None
     prompts: str | Path | None = None
     is_strict: bool = False
+    branched: Collection[str] = ()
     on_turn: Callable[[Scene, SceneTurn], object] | None = None
     kind: ClassVar[str] = "scene"
 
@@ -218,7 +223,8 @@ class PlayScenes(Step[ScenesResult]):
         players: dict[int, RolePlayer] = {}
         stages = [_Stage(self, number, scene, llm, players) for number, scene in enumerate(self.scenes)]
         played = yield from self._play_together(stages)
-        return ScenesResult(tuple(played))
+        branches = yield from self._draw_branches(stages)
+        return ScenesResult(tuple(played), tuple(branches))
 
     def _play_together(self, stages: Sequence[_Stage]) -> Plan[list[PlayedScene]]:
         played: dict[int, PlayedScene] = {}
@@ -236,14 +242,39 @@ class PlayScenes(Step[ScenesResult]):
         for number in range(len(plays)):
             advance(number, None)
         while calls:
-            groups: dict[_Asked, list[int]] = {}
-            for number, call in calls.items():
-                groups.setdefault(self._find_models(call), []).append(number)
-            for asked, numbers in groups.items():
-                outcomes = yield self._make_round(asked, [calls[number] for number in numbers])
-                for number, outcome in zip(numbers, outcomes, strict=True):
-                    advance(number, outcome)
+            outcomes = yield from self._ask_together(calls)
+            for number, outcome in outcomes.items():
+                advance(number, outcome)
         return [played[number] for number in range(len(plays))]
+
+    def _draw_branches(self, stages: Sequence[_Stage]) -> Plan[list[dict[str, Any]]]:
+        """Draw a second reply to the very prompt that the character answered."""
+        turns = [turn for stage in stages for turn in stage.branching]
+        calls = {}
+        for number, (call, _, _) in enumerate(turns):
+            request = replace(call.request, repeat=1)
+            calls[number] = replace(call, request=request)
+        outcomes = yield from self._ask_together(calls)
+        branches = []
+        for number, (call, scene, text) in enumerate(turns):
+            outcome = outcomes[number]
+            if isinstance(outcome, Failure) or outcome.reply.finish != "stop":
+                continue
+            second, _ = keep_own_lines(outcome.value, call.name, scene.names)
+            branch = {"id": call.request.tag, "role": call.name, "language": scene.language}
+            prompt = [asdict(message) for message in call.request.messages]
+            branches.append({**branch, "prompt": prompt, "replies": [text, second]})
+        return branches
+
+    def _ask_together(self, calls: Mapping[int, _Call]) -> Plan[dict[int, Outcome[str]]]:
+        groups: dict[_Asked, list[int]] = {}
+        for number, call in calls.items():
+            groups.setdefault(self._find_models(call), []).append(number)
+        answers: dict[int, Outcome[str]] = {}
+        for asked, numbers in groups.items():
+            outcomes = yield self._make_round(asked, [calls[number] for number in numbers])
+            answers.update(zip(numbers, outcomes, strict=True))
+        return answers
 
     def _find_models(self, call: _Call) -> _Asked:
         if call.name in self.cast:
@@ -264,10 +295,13 @@ class PlayScenes(Step[ScenesResult]):
         )
 
     def records(self, result: ScenesResult) -> Records:
-        """Return the scenes, one a line, and what each character witnessed as rows to train on."""
+        """Return the scenes, one a line, what each character witnessed as rows to train on, and turns drawn twice."""
         scenes = [asdict(replace(scene, dialogues=())) for scene in result.scenes]
         dialogues = [dialogue for scene in result.scenes for dialogue in scene.dialogues]
-        return {SCENES: scenes, DIALOGUES: dialogues}
+        records: dict[str, Any] = {SCENES: scenes, DIALOGUES: dialogues}
+        if self.branched:
+            records[BRANCHES] = result.branches
+        return records
 
     def summarize(self, result: ScenesResult) -> dict[str, Any]:
         """Count scenes and turns; say which scenes ended early, and why."""
@@ -299,6 +333,8 @@ class _Stage:
 
     def __init__(self, step: PlayScenes, number: int, scene: Scene, llm: LLM, players: dict[int, RolePlayer]) -> None:
         self._scene = scene
+        #: Calls to draw again, with their scene and what it went on with.
+        self.branching: list[tuple[_Call, Scene, str]] = []
         self._number = number
         self._step = step
         self._prompts = load_scene_prompts(scene.language, step.prompts)
@@ -341,6 +377,8 @@ class _Stage:
             text, spoken_for = keep_own_lines(outcome.value, speaker, scene.names)
             if self._step.is_strict:
                 text = outcome.value
+            if speaker in self._step.branched and outcome.reply.finish == "stop":
+                self.branching.append((call, scene, text))
             self._add(turns, speaker, text, "; ".join(filter(None, (note, spoken_for))))
             if len(turns) < scene.turns:
                 speaker, note = yield from self._choose(turns)
@@ -483,6 +521,7 @@ def play_scene(
     director: Any = None,
     prompts: str | Path | None = None,
     me: str | None = None,
+    branches: bool = False,
     show: Callable[[SceneTurn], object] | None = None,
     read_line: Callable[[str], str] = input,
     out: str | Path | None = None,
@@ -497,6 +536,7 @@ def play_scene(
         director: The model that tells the environment and chooses the speakers; by default `llm`.
         prompts: A YAML file with prompts of your own, see `rolellm.scenes.prompts.OwnPrompts`.
         me: The character whose lines you type.
+        branches: Draw each turn of a model twice, for `rolellm.preferences.judge_branches`.
         show: Called with each turn as it is played; with `me`, with what this character sees of it.
         read_line: Called for each line of yours with a prompt; by default reads it from the terminal.
         out: The run's folder, with ``transcript.jsonl`` as it goes; the same call goes on with a scene that stopped.
@@ -511,7 +551,9 @@ def play_scene(
     models = {name: LLM.resolve(model) for name, model in (cast or {}).items()}
     if me is not None:
         scene.character(me)
-        models[me] = LLM.of(ScriptedModel(partial(_read_line, me, read_line), rules_hash="a person", name=me))
+        person = LLM.of(ScriptedModel(partial(_read_line, me, read_line), rules_hash="a person", name=me))
+        person.options = replace(person.options, show_progress=False)
+        models[me] = person
     if llm is None:
         without = [name for name in scene.names if name not in models]
         if without:
@@ -525,6 +567,7 @@ def play_scene(
             cast=models,
             director=None if director is None else LLM.resolve(director),
             prompts=prompts,
+            branched=[name for name in scene.names if branches and name != me],
             on_turn=transcript.add,
         )
         run = run_step(step, LLM.resolve(llm), folder)

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from rolellm.core.text import fold
 from rolellm.llm.model import Message, assistant, user
 from rolellm.models.prompts.render import load_template
+from rolellm.playing.thoughts import strip_inner_thoughts
 from rolellm.scenes.scene import ENVIRONMENT, Scene
-from rolellm.scenes.thoughts import strip_inner_thoughts
 
 
 @dataclass(frozen=True, slots=True)

@@ -43,7 +43,7 @@ def write_labels(run: JudgeRun, who: str, ranks: Mapping[str, Mapping[str, float
             # A place is a whole number from 1.
             places = sorted(set(given.values()))
             said = {f"place of {name}": str(places.index(rank) + 1) for name, rank in given.items()}
-        labels.append(asdict(Label(row, who, names, said, 4.0, about)))
+        labels.append(asdict(Label(row, names, said, about)))
     write_jsonl(label_path(run.folder, who), labels)
 
 
@@ -169,7 +169,7 @@ def write_audit(run: JudgeRun, who: str, said: Sequence[tuple[int, str, Any, Any
         about = hash_content(row, select_answers(run.comparison, row, [name]))
         words = {True: "yes", False: "no", None: "cannot tell"}
         said_of_it = dict(zip(PAPER, map(words.get, answers), strict=True)) if answers[0] is not None else None
-        append_label(label_path(run.folder, who, audit=True), Label(row.id, who, (name,), said_of_it, 1.0, about))
+        append_label(label_path(run.folder, who, audit=True), Label(row.id, (name,), said_of_it, about))
 
 
 def test_the_audit_counts_what_can_be_told(tmp_path: Path) -> None:

@@ -45,17 +45,17 @@ SAID = {"place of A": "1", "place of B": "2", "place of C": "2"}
 YES = {"instruction": "yes", "style": "no", "correct": "cannot tell"}
 
 
-def ranking(run: JudgeRun, number: int = 0, annotator: str = "anna", **changed: Any) -> Label:
+def ranking(run: JudgeRun, number: int = 0, **changed: Any) -> Label:
     row = run.comparison.rows[number]
     names = list_labelled_systems(run.comparison)
     about = hash_content(row, select_answers(run.comparison, row, names))
-    return replace(Label(row.id, annotator, tuple(names), SAID, 3.5, about), **changed)
+    return replace(Label(row.id, tuple(names), SAID, about), **changed)
 
 
 def audit(run: JudgeRun, number: int = 0, system: str = "quill-7b", **changed: Any) -> Label:
     row = run.comparison.rows[number]
     about = hash_content(row, select_answers(run.comparison, row, [system]))
-    return replace(Label(row.id, "bela", (system,), YES, 3.5, about), **changed)
+    return replace(Label(row.id, (system,), YES, about), **changed)
 
 
 @given(st.integers(1, 45), st.integers(1, 45), st.randoms(use_true_random=False))
@@ -112,7 +112,7 @@ def test_what_cannot_be_labelled_is_refused(call: Callable[[], Any], said: str) 
 def test_the_last_label_for_a_row_counts_and_audits_are_kept_apart(run: JudgeRun) -> None:
     path = label_path(run.folder, "anna")
     first, other = ranking(run), ranking(run, 1, said=None)
-    better = replace(first, said=dict(zip(SAID, "312", strict=True)), seconds=1.0)
+    better = replace(first, said=dict(zip(SAID, "312", strict=True)))
     for label in (first, other, better):
         append_label(path, label)
     assert read_labels(run, "anna") == {("row-001",): other, ("row-000",): better}
@@ -139,9 +139,9 @@ def test_half_a_line_that_a_crash_left_is_set_aside(tmp_path_factory: pytest.Tem
     whole = kept.count(b"\n")
     rows = [label.row for label in read_labels(run, "anna").values()]
     assert rows == [f"row-00{n}" for n in range(whole)]
-    append_label(path, ranking(run, 2, seconds=9.0))
+    append_label(path, ranking(run, 2, said=None))
     read = list(read_labels(run, "anna").values())
-    assert len(path.read_bytes().splitlines()) == whole + 1 and read[-1].seconds == 9.0
+    assert len(path.read_bytes().splitlines()) == whole + 1 and read[-1].said is None
 
 
 @pytest.mark.parametrize(
@@ -154,7 +154,6 @@ def test_half_a_line_that_a_crash_left_is_set_aside(tmp_path_factory: pytest.Tem
         pytest.param({"systems": ["quill-7b", "quill-7b", "marrow-13b"]}, "the label is not valid", id="a name twice"),
         pytest.param({"systems": ["quill-7b", "nullmodel", "marrow-13b"]}, "takes no part", id="a canary"),
         pytest.param({"row": "row-999"}, "not in this run", id="another row"),
-        pytest.param({"annotator": "bela"}, "in the file of 'anna'", id="another person"),
         pytest.param({"answers": "00"}, "other answers", id="other answers"),
     ],
 )

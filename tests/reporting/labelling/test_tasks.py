@@ -34,12 +34,11 @@ def open_task(folder: Path, annotator: str = "anna", **settings: Any) -> LabelTa
 
 def test_a_ranking_is_kept_as_ranks_of_the_systems(folder: Path) -> None:
     task = open_task(folder)
-    task.save(0, ["2", "1", "2"], 1.25)
-    task.save(1, None, 10**9)
+    task.save(0, ["2", "1", "2"])
+    task.save(1, None)
     assert task.statuses() == ["done", "skipped", "open", "open", "open", "open"]
     first, second = read_labels(read_run(folder), "anna").values()
-    assert (first.ranks, first.seconds) == (dict(zip(task.items[0].answers, (2.5, 1.0, 2.5), strict=True)), 1.2)
-    assert second.said is None and second.seconds == 86_400
+    assert first.ranks == dict(zip(task.items[0].answers, (2.5, 1.0, 2.5), strict=True)) and second.said is None
     # Opened anew, it says what was said.
     again = open_task(folder)
     assert (again.values(0), again.values(1), again.statuses()) == (["2", "1", "2"], [None] * 3, task.statuses())
@@ -47,7 +46,7 @@ def test_a_ranking_is_kept_as_ranks_of_the_systems(folder: Path) -> None:
 
 def test_the_audit_keeps_three_answers(folder: Path) -> None:
     task = open_task(folder, audit=True, limit=4)
-    task.save(0, ["yes", "no", "cannot tell"], 1)
+    task.save(0, ["yes", "no", "cannot tell"])
     assert task.statuses() == ["done", "open", "open", "open"] and task.values(0) == ["yes", "no", "cannot tell"]
     (label,) = read_labels(read_run(folder), "anna", audit=True).values()
     assert label.said == {"instruction": "yes", "style": "no", "correct": "cannot tell"}
@@ -67,7 +66,7 @@ def test_nothing_that_is_shown_names_a_system(folder: Path, tmp_path: Path, audi
 @pytest.mark.parametrize("values", [["1", "2", None], ["1", "2", "4"], ["yes", "no", "no"], ["0", "1", "2"]])
 def test_what_is_no_label_is_refused_and_nothing_written(folder: Path, values: list[str | None]) -> None:
     with pytest.raises(DataError, match=r"place of [ABC]: choose one of 1, 2, 3"):
-        open_task(folder).save(0, values, 1)
+        open_task(folder).save(0, values)
     assert not (folder / "labels").exists()
 
 
@@ -125,21 +124,21 @@ def test_a_text_is_no_formula_and_hides_nothing(folder: Path, tmp_path: Path) ->
 
 def test_a_full_disk_loses_no_label(folder: Path) -> None:
     task = open_task(folder)
-    task.save(0, ["1", "2", "3"], 1)
+    task.save(0, ["1", "2", "3"])
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (task.path.stat().st_size + 20, limits[1]))
     try:
         with pytest.raises(OSError, match="large"):
-            task.save(1, ["1", "2", "3"], 1)
+            task.save(1, ["1", "2", "3"])
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
     assert task.statuses()[:2] == ["done", "open"]
-    task.save(1, ["1", "2", "3"], 1)
+    task.save(1, ["1", "2", "3"])
     assert len(read_labels(read_run(folder), "anna")) == 2
 
 
 def test_one_more_system_opens_a_row_again_and_keeps_what_was_said(folder: Path) -> None:
-    open_task(folder).save(0, ["1", "2", "3"], 1)
+    open_task(folder).save(0, ["1", "2", "3"])
     write_run(folder, make_comparison(make_rows(6), {**CONTESTANTS, "newcomer": "model"}))
     task = open_task(folder)
     assert task.statuses()[0] == "open" and len(task.items[0].answers) == 4

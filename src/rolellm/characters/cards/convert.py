@@ -35,7 +35,6 @@ _USERS: dict[Language, tuple[str, str]] = {"en": ("User", "Visitor"), "zh": ("ç”
 
 _COMMENT = r"\{\{//(?:\{\{[^{}]*\}\}|(?!\{\{|\}\}).)*\}\}"
 _PLACEHOLDER = re.compile(r"(?is)\{\{(char|user)\}\}|<(bot|char|user)>|" + _COMMENT)
-_MACRO = re.compile(r"<%|\{\{(?!(?:char|user|original)\}\}|//)\s*[^\s:{}|]{1,30}", re.IGNORECASE)
 _START = re.compile(r"^[ \t]*<START>", re.IGNORECASE | re.MULTILINE)
 _CONTROLS = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _SURROGATES = re.compile("[\ud800-\udfff]")
@@ -195,12 +194,6 @@ def read_as_character(
     description = fill("\n\n".join(texts), names)
     if not description:
         notes.append("it has neither description nor personality; write one with `rolellm role build`")
-    prompts = [description, card.system_prompt, card.post_history_instructions]
-    prompts += [turn.content for turn in turns]
-    prompts += [item.content for item in lore]
-    macros = dict.fromkeys(f"{macro}â€¦" for macro in _MACRO.findall("\n".join(prompts)))
-    if macros:
-        notes.append(f"macros are not run, and stay as text in prompts: {', '.join(list(macros)[:8])}")
     if card.assets:
         notes.append(f"{format_count(len(card.assets), 'asset')} kept in the card; none was fetched")
     limited = limit_notes(notes)

@@ -43,12 +43,11 @@ _MODIFIED = 1_700_000_000
 
 @dataclass(slots=True)
 class BuiltSplit:
-    """One split as written: its files relative to the folder, rows, and bytes in memory."""
+    """One split as written: its files relative to the folder, and rows."""
 
     name: str
     files: list[str] = field(default_factory=list)
     rows: int = 0
-    size: int = 0
 
 
 @dataclass(slots=True)
@@ -279,7 +278,6 @@ def _write_split(folder: Path, release: Release, config: Config, name: str) -> B
             for table in itertools.chain([first], itertools.islice(tables, tables_per_file - 1)):
                 writer.write_table(table)
                 split.rows += table.num_rows
-                split.size += table.nbytes
     for index, shard in enumerate(shards):
         final = shard.with_name(f"{name}-{index:05d}-of-{len(shards):05d}.parquet")
         shard.rename(final)
@@ -412,9 +410,7 @@ def _choose_default(built: Sequence[BuiltConfig]) -> str:
 def _render_front_matter(
     built: Sequence[BuiltConfig], title: str, licence: str | None, own: Mapping[str, Any] | None
 ) -> str:
-    """The card's YAML: license, languages, ``configs:`` and ``dataset_info`` as ``datasets`` writes them itself."""
-    from datasets import DatasetInfo, Features, SplitDict, SplitInfo
-    from datasets.info import DatasetInfosDict
+    """The card's YAML: license, languages, and ``configs:`` as ``datasets`` writes them itself."""
     from datasets.utils.metadata import MetadataConfigs
     from huggingface_hub import DatasetCardData
 
@@ -435,18 +431,11 @@ def _render_front_matter(
         source_datasets=sources,
     )
     configs: dict[str, dict[str, Any]] = {}
-    infos = {}
     for item in built:
         name = item.config.name
         files = [{"split": split.name, "path": split.files} for split in item.splits]
         configs[name] = {"data_files": files}
         if name == _choose_default(built):
             configs[name]["default"] = True
-        sizes = SplitDict()
-        for split in item.splits:
-            sizes.add(SplitInfo(split.name, num_bytes=split.size, num_examples=split.rows))
-        features = Features.from_arrow_schema(get_schema(item.config))
-        infos[name] = DatasetInfo(features=features, splits=sizes)
     MetadataConfigs(configs).to_dataset_card_data(data)
-    DatasetInfosDict(infos).to_dataset_card_data(data)
     return str(data.to_yaml(line_break="\n"))

@@ -109,19 +109,15 @@ class Label:
 
     Attributes:
         row: The row's id.
-        annotator: Who said it.
         systems: Systems in the order in which their answers were shown, names masked; one in the audit, which may be
             `REFERENCE` for the data set's own.
         said: By place or question, what was chosen; ``None`` where the person skipped it.
-        seconds: How long it was looked at.
         answers: Hash of the question and the answers, see `hash_content`.
     """
 
     row: str
-    annotator: str
     systems: tuple[str, ...]
     said: dict[str, str] | None
-    seconds: float
     answers: str
 
     def __post_init__(self) -> None:
@@ -206,7 +202,7 @@ def read_labels(run: JudgeRun, annotator: str, *, audit: bool = False) -> dict[t
     for number, raw in enumerate(lines, start=1):
         value = parse_object(raw + b"\n", path, number)
         label = read_as(Label, value, "the label", path=path, line=number)
-        problem = _find_problem(run.comparison, label, annotator, rows.get(label.row), names)
+        problem = _find_problem(run.comparison, label, rows.get(label.row), names)
         if problem:
             raise DataError(f"{problem}; move the file away to start over", path=path, line=number)
         # The order of first appearance would be that of a correction's first line.
@@ -215,10 +211,8 @@ def read_labels(run: JudgeRun, annotator: str, *, audit: bool = False) -> dict[t
     return labels
 
 
-def _find_problem(comparison: Comparison, label: Label, annotator: str, row: Row | None, names: Collection[str]) -> str:
-    """Say why a label is not one of this person and run; nothing where it is."""
-    if label.annotator != annotator:
-        return f"a label by {label.annotator!r} in the file of {annotator!r}"
+def _find_problem(comparison: Comparison, label: Label, row: Row | None, names: Collection[str]) -> str:
+    """Say why a label is not one of this run; nothing where it is."""
     if row is None:
         return f"a label for row {label.row!r}, which is not in this run"
     strangers = sorted(set(label.systems) - set(names))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from html import escape
 from typing import Any
 
@@ -36,7 +35,7 @@ class LabelPage:
         texts: dict[str, gr.Textbox] = {}
         radios: list[gr.Radio] = []
         with gr.Blocks(title="Rank answers", analytics_enabled=False) as page:
-            index, started = gr.State(0), gr.State(0.0)
+            index = gr.State(0)
             progress = gr.Markdown()
             texts["role"] = _make_text("Role")
             with gr.Accordion("Description", open=False):
@@ -54,12 +53,12 @@ class LabelPage:
             with gr.Row():
                 back, skip = gr.Button("Back"), gr.Button("Skip")
                 save = gr.Button("Save", variant="primary")
-            outputs = [index, started, progress, *texts.values(), *radios]
+            outputs = [index, progress, *texts.values(), *radios]
             event: dict[str, Any] = {"outputs": outputs, "show_progress": "hidden", "api_visibility": "private"}
             page.load(self._begin, None, **event)
             back.click(self._go_back, [index], **event)
-            skip.click(self._skip, [index, started], **event)
-            save.click(self._save, [index, started, *radios], **event)
+            skip.click(self._skip, [index], **event)
+            save.click(self._save, [index, *radios], **event)
         return page
 
     def _find_open(self, start: int) -> int:
@@ -77,16 +76,16 @@ class LabelPage:
     def _go_back(self, index: int) -> list[Any]:
         return self._show(max(index - 1, 0))
 
-    def _skip(self, index: int, started: float) -> list[Any]:
-        return self._keep(index, started, None)
+    def _skip(self, index: int) -> list[Any]:
+        return self._keep(index, None)
 
-    def _save(self, index: int, started: float, *values: str | None) -> list[Any]:
-        return self._keep(index, started, values)
+    def _save(self, index: int, *values: str | None) -> list[Any]:
+        return self._keep(index, values)
 
-    def _keep(self, index: int, started: float, values: tuple[str | None, ...] | None) -> list[Any]:
+    def _keep(self, index: int, values: tuple[str | None, ...] | None) -> list[Any]:
         """Save a label, and show the next item."""
         try:
-            self._task.save(index, values, time.time() - started)
+            self._task.save(index, values)
         except (RoleLLMError, OSError) as error:
             raise gr.Error(escape(f"the label is not saved: {error}"), print_exception=False) from error
         return self._show(self._find_open(index + 1))
@@ -100,7 +99,7 @@ class LabelPage:
             progress = f"**All is labeled.** Press Ctrl-C in the terminal, then go on with `{self._next_line}`"
         texts = self._task.items[index].texts.values()
         values = self._task.values(index)
-        return [index, time.time(), progress, *texts, *values]
+        return [index, progress, *texts, *values]
 
 
 def _make_text(label: str | None) -> gr.Textbox:

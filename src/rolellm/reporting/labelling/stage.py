@@ -12,9 +12,9 @@ from urllib.parse import quote
 import gradio as gr
 
 from rolellm.characters.folder import find_picture
+from rolellm.playing.thoughts import split_thoughts
 from rolellm.reporting.labelling.talk import make_box, make_chatbot
 from rolellm.scenes.scene import Scene
-from rolellm.scenes.thoughts import split_thoughts
 from rolellm.scenes.visibility import SceneTurn, tell_changes
 
 #: Seconds between two looks for new turns.
@@ -49,7 +49,7 @@ class ScenePage:
         gr.set_static_paths([*filter(None, self._pictures.values())])
         with gr.Blocks(title=title, analytics_enabled=False, fill_height=True) as page:
             self._chatbot = make_chatbot(title, elem_classes="scene", buttons=[])
-            self._status = gr.Markdown()
+            self._status = gr.Markdown(line_breaks=True)
             self._version = gr.State()
             self._timer = gr.Timer(_PAUSE)
             views: Any = {"outputs": [self._chatbot, self._status, self._version, self._timer]}

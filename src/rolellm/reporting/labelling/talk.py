@@ -14,7 +14,7 @@ from dataclasses import asdict
 from html import escape
 from pathlib import Path
 from threading import Lock
-from typing import Any, NamedTuple
+from typing import Any
 
 import gradio as gr
 
@@ -35,14 +35,6 @@ _PAUSE = 0.1
 #: Seconds to wait for the end of a reply that was stopped.
 _PATIENCE = 5.0
 _View = dict[Any, Any]
-
-
-class _ShownReplies(NamedTuple):
-    """Replies that may be voted on: the models' names in this order, the texts, and when they were there."""
-
-    names: tuple[str, ...]
-    replies: tuple[str, ...]
-    ready: float
 
 
 class TalkPage:
@@ -80,7 +72,8 @@ class TalkPage:
         self._settings = settings
         self._picture = find_picture(source)
         self.folder = choose_talk_folder(source, self._player.role)
-        self._shown: dict[str, _ShownReplies] = {}
+        #: By talk, the replies that may be voted on, by model, in the order in which they were shown.
+        self._shown: dict[str, dict[str, str]] = {}
         self._chats: dict[str, Chat] = {}
         self._replying = Lock()
         talks = list_talks(self.folder) if resume else []
@@ -157,7 +150,7 @@ class TalkPage:
         swipes = list_swipes(last)
         shown = self._get_shown(chat)
         if shown is not None:
-            turns = [*turns[:-1], *map(assistant, shown.replies)]
+            turns = [*turns[:-1], *map(assistant, shown.values())]
         files = list_talks(self.folder)
         choices = [(f"{describe_talk(file)} ({file.stem[:13]})", file.name) for file in files]
         is_kept = path in files
@@ -174,12 +167,12 @@ class TalkPage:
             self._box: gr.Textbox(submit_btn=True, stop_btn=False, **box),
         }
 
-    def _get_shown(self, chat: Chat) -> _ShownReplies | None:
+    def _get_shown(self, chat: Chat) -> dict[str, str] | None:
         """Get the replies of the last turn that may be voted on."""
         shown = self._shown.get(_get_name(chat))
-        if shown is None or chat.turns[-1].content not in shown.replies:
+        if shown is None or chat.turns[-1].content not in shown.values():
             return None
-        return shown if {*shown.replies} <= {*list_swipes(chat.talk.turns[-1])} else None
+        return shown if {*shown.values()} <= {*list_swipes(chat.talk.turns[-1])} else None
 
     def show_talk(self, name: str) -> _View:
         """Show a talk as it is, or a new one."""
@@ -216,7 +209,7 @@ class TalkPage:
             else:
                 text = ""
                 if len(names) > 1:
-                    self._shown[_get_name(chat)] = _ShownReplies(tuple(names), tuple(replies), time.monotonic())
+                    self._shown[_get_name(chat)] = dict(zip(names, replies, strict=True))
             yield self.show(chat, value=text)
 
     def _reply(
@@ -279,24 +272,21 @@ class TalkPage:
         preferred = _get_index(like) - last
         if shown is None or preferred not in (0, 1):
             raise gr.Error("there is no vote on this reply; say something and wait for both replies")
-        chat.talk.change(last, shown.replies[preferred])
+        best = list(shown)[preferred]
+        chat.talk.change(last, shown[best])
         chat.talk.write()
         sheet = self._player.part.sheet
-        names = shown.names
-        answers = dict(zip(names, shown.replies, strict=True))
-        digest = hash_json([chat.message, *sorted(shown.replies)])
+        digest = hash_json([chat.message, *sorted(shown.values())])
         row_id = f"vote-{digest[:12]}"
         about = sheet.full_description
         row = Row(row_id, sheet.role, sheet.language, "general", chat.message, (), role_description=about)
         said = {"place of A": str(1 + preferred), "place of B": str(2 - preferred)}
-        seconds = round(time.monotonic() - shown.ready, 1)
-        content = hash_content(row, answers)
-        label = Label(row.id, self._annotator, names, said, seconds, content)
+        label = Label(row.id, tuple(shown), said, hash_content(row, shown))
         try:
-            _append_vote(self._votes, row, answers, label)
+            _append_vote(self._votes, row, shown, label, self._annotator)
         except RoleLLMError as error:
             raise gr.Error(escape(str(error)), print_exception=False) from error
-        gr.Info(escape(f"Vote kept in {self._votes}: {names[preferred]} is better."))
+        gr.Info(escape(f"Vote kept in {self._votes}: {best} is better."))
 
 
 def make_chatbot(label: str, **more: Any) -> gr.Chatbot:
@@ -331,7 +321,7 @@ def _read_votes(folder: Path) -> Comparison:
     return run.comparison
 
 
-def _append_vote(folder: Path, row: Row, answers: Mapping[str, str], label: Label) -> None:
+def _append_vote(folder: Path, row: Row, answers: Mapping[str, str], label: Label, annotator: str) -> None:
     with lock_folder(folder):
         before = _read_votes(folder)
         systems = {system.name: system for system in before.systems}
@@ -342,5 +332,4 @@ def _append_vote(folder: Path, row: Row, answers: Mapping[str, str], label: Labe
         rows = [voted for voted in before.rows if voted.id != row.id]
         comparison = Comparison([*rows, row], list(systems.values()), all_answers)
         write_run(folder, comparison, votes=True)
-        path = label_path(folder, label.annotator)
-        append_label(path, label)
+        append_label(label_path(folder, annotator), label)

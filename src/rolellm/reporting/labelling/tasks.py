@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -15,6 +14,7 @@ from rolellm.core.fingerprint import hash_json
 from rolellm.core.jsonl import JsonlAppender
 from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible, truncate
+from rolellm.core.table import escape_csv
 from rolellm.judging.people.labels import (
     ANSWERS,
     REFERENCE,
@@ -41,9 +41,6 @@ LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 SKIP: Final = "skip"
 #: Characters of one text that are shown; the rest is counted.
 _MAX_TEXT: Final = 20_000
-#: A longer look at one item is a break.
-_LONGEST: Final = 86_400.0
-_FORMULA: Final = re.compile(r"\A[=+\-@\t\r]")
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +101,6 @@ class LabelTask:
 
     def __init__(self, run: JudgeRun, annotator: str, settings: LabelSettings) -> None:
         comparison = run.comparison
-        self.annotator = annotator
         self.path = label_path(run.folder, annotator, audit=settings.audit)
         self.items: list[Item] = []
         if settings.audit:
@@ -160,13 +156,12 @@ class LabelTask:
             return [None] * len(self.fields)
         return list(label.said.values())
 
-    def save(self, index: int, values: Sequence[str | None] | None, seconds: float) -> None:
+    def save(self, index: int, values: Sequence[str | None] | None) -> None:
         """Put a label on the disk.
 
         Args:
             index: The item's.
             values: What was said, by field; ``None`` to skip the item.
-            seconds: How long it was looked at.
 
         Raises:
             DataError: When a value is not one of its field's choices.
@@ -180,8 +175,7 @@ class LabelTask:
                 if value not in choices:
                     raise DataError(f"{name}: choose one of {', '.join(choices)}")
                 said[name] = str(value)
-        duration = round(min(seconds, _LONGEST), 1)
-        label = Label(item.row.id, self.annotator, tuple(item.answers), said, duration, item.about)
+        label = Label(item.row.id, tuple(item.answers), said, item.about)
         with self._lock:
             append_label(self.path, label)
             self._labels[label.key] = label
@@ -196,8 +190,7 @@ class LabelTask:
             writer = csv.writer(stream)
             writer.writerow(["item", *self.items[0].texts, *self.fields])
             for index, item in enumerate(self.items):
-                # A spreadsheet would read such a text as a formula.
-                texts = [f"'{text}" if _FORMULA.match(text) else text for text in item.texts.values()]
+                texts = map(escape_csv, item.texts.values())
                 values = [value or "" for value in self.values(index)]
                 writer.writerow([item.token, *texts, *values])
 
@@ -223,7 +216,7 @@ class LabelTask:
                 if values == self.values(index):
                     continue
                 try:
-                    self.save(index, values, 0.0)
+                    self.save(index, values)
                 except DataError as error:
                     raise DataError(str(error), path=path, line=line) from error
                 saved += 1

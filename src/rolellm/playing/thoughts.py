@@ -1,4 +1,4 @@
-"""Thoughts in what a character says in a scene, which nobody else sees.
+"""Thoughts in what a character says in a scene or a group, which nobody else sees.
 
 They are in ``[…]``, ``【…】`` or tags such as ``<role_thinking>``: the marks of CoSER (arXiv 2502.09082) and HER (arXiv
 2601.21459). What is opened and never closed lasts to the end: a thought that a limit of tokens cut off is still one.
