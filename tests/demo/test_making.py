@@ -13,7 +13,7 @@ from rolellm.core.jsonl import read_jsonl
 from rolellm.core.locks import lock_folder
 from rolellm.data.rolebench import load_rolebench
 from rolellm.demo import run_whole_loop
-from rolellm.demo.making import ROLES, Clock, make_roles
+from rolellm.demo.making import ROLES, make_roles
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def made(folder, lines):
     # What was there before is no part of it.
     (folder / "release").mkdir(parents=True)
     (folder / "release" / "old.txt").write_text("of an earlier demo")
-    return make_roles(folder, Clock(lines.append))
+    return make_roles(folder, lines.append)
 
 
 def test_counts_are_those_of_the_scripts(made):

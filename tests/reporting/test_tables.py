@@ -112,6 +112,6 @@ def test_what_was_not_judged_is_a_dash_and_not_0(result: dict[str, Any], judged:
     nothing = {**result["diagnostics"], "biases": {}}
     nothing["copied"] = dict.fromkeys(nothing["copied"])
     bare = JudgingResult.from_dict({**result, "diagnostics": nothing})
-    assert [row.cells[0] for row in bare.build_bias_table().rows] == [None] * 7
+    assert [row.cells[0] for row in bare.build_bias_table().rows] == [None] * 5
     unpaired = JudgingResult.from_dict({**result, "models": [{**one, "pairwise": None} for one in result["models"]]})
     assert group_table(unpaired, "pairwise", "by_role") is None

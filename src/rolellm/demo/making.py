@@ -7,7 +7,6 @@ about how good a real model's data would be.
 from __future__ import annotations
 
 import shutil
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -42,39 +41,14 @@ _INSTRUCT: Final = InstructSettings(per_role=50, chunk_tokens=300)
 _INSTRUCTIONS: Final = 10
 
 
-class Clock:
-    """Wall time by stage.
-
-    Args:
-        say: Called with a line before each stage.
-    """
-
-    def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
-        self._say = say
-        self._seconds: dict[str, float] = {}
-        self._stage = ""
-        self._start = 0.0
-
-    def start(self, stage: str, line: str) -> None:
-        """End the stage before, and begin this one."""
-        self.stop()
-        self._say(line)
-        self._stage = stage
-        self._start = time.monotonic()
-
-    def stop(self) -> dict[str, float]:
-        """End the last stage, and return the seconds of each."""
-        if self._stage:
-            self._seconds[self._stage] = round(time.monotonic() - self._start, 2)
-        return self._seconds
-
-
-def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequence[str] = ROLES) -> dict[str, Any]:
+def make_roles(
+    folder: str | Path, say: Callable[[str], None] = lambda _: None, *, roles: Sequence[str] = ROLES
+) -> dict[str, Any]:
     """Make roles of the sample's scripts, and a data set of them that loads.
 
     Args:
         folder: Gets a folder for each character, and ``release``. What it holds is replaced.
-        clock: Announces each stage and takes its time.
+        say: Called with a line before each stage.
         roles: Roles of the sample.
 
     Returns:
@@ -86,7 +60,6 @@ def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequenc
     """
     require("bm25s", "jsonschema", extra="demo")
     target = Path(folder)
-    clock = clock or Clock()
     _empty_folder(target)
     llm = LLM.of(scripted_model())
     llm.options = replace(llm.options, show_progress=False)
@@ -94,9 +67,9 @@ def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequenc
     entries = []
     for role, home in folders.items():
         stages = "profile, questions, replies; rules that quote their prompt answer, no language model"
-        clock.start(role, f"Making {role} of its script: {stages}")
+        say(f"Making {role} of its script: {stages}")
         entries.append(_make_role(role, home, llm))
-    clock.start("release", "Writing them as a data set, and loading it")
+    say("Writing them as a data set, and loading it")
     release = target / "release"
     rows = _write_and_count(release, list(folders.values()))
     for entry in entries:

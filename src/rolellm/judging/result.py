@@ -333,10 +333,6 @@ class JudgingResult(Result):
             scores[name] = self.diagnostics.biases.get(key)
             score = _format_score(scores[name], form)
             rows.append(TableRow((name,), (score, ideal)))
-        for canary, share in self.diagnostics.copied.items():
-            name = f"Verdict copied from {canary}"
-            scores[name] = share
-            rows.append(TableRow((name,), (_format_score(share, PERCENT), "0 %")))
         heads = ("Found", "Without bias")
         note = describe_intervals(scores.items())
         return Table("The judges’ biases", ("Measure",), heads, tuple(rows), note, left=heads)
