@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow
-from rolellm.core.text import join_names
 from rolellm.judging.records import Design
 from rolellm.judging.result import MEASURES, Group, JudgingResult, SystemFigures
 from rolellm.scoring.published import PublishedTable
@@ -76,27 +75,17 @@ def _list_published_rows(table: PublishedTable, heads: Sequence[str]) -> Iterato
 
 
 def _add_markers(table: Table, reports: Mapping[str, ScoreReport]) -> Table:
-    """Add a line for each floor, baseline and reference of the systems that is not yet one of the table's lines.
-
-    Systems that answered other rows have other floors; each is then marked with the systems whose rows it is on.
-    """
+    """Add a line for each floor, baseline and reference of the systems that is not yet one of the table's lines."""
     names = {row.names[-1] for row in table.rows}
-    systems_by_line: dict[str, dict[TableRow, list[str]]] = {}
-    for system, report in reports.items():
+    rows = [*table.rows]
+    for report in reports.values():
         markers = report.scale.markers if report.scale else {}
         for name, marker in markers.items():
-            if name in names:
-                continue
-            marks = (marker.kind,) if marker.label(name) != name else ()
-            cells = tuple(map(marker.metrics.get, table.columns))
-            line = TableRow((name,), cells, marks, marker.kind)
-            systems_of_line = systems_by_line.setdefault(name, {})
-            systems_of_line.setdefault(line, []).append(system)
-    rows = [*table.rows]
-    for lines in systems_by_line.values():
-        for line, systems in lines.items():
-            more = (f"rows of {join_names(systems)}",) if len(lines) > 1 else ()
-            rows.append(replace(line, marks=line.marks + more))
+            if name not in names:
+                names.add(name)
+                marks = (marker.kind,) if marker.label(name) != name else ()
+                cells = tuple(map(marker.metrics.get, table.columns))
+                rows.append(TableRow((name,), cells, marks, marker.kind))
     return replace(table, rows=tuple(rows))
 
 
@@ -173,16 +162,13 @@ def differences_table(judged: JudgingResult) -> Table | None:
         difference: Cell = test.difference
         if test.difference is not None and test.measure == "win_rate":
             difference = _scale(test.difference, 100)
-        verdict = None
-        if test.p_adjusted is not None:
-            verdict = "differ" if test.p_adjusted < 0.05 else "may be equal"
         p_values = (_format_p_value(test.p), _format_p_value(test.p_adjusted))
         measure = names.get(test.measure, test.measure)
         pair = f"{test.a} − {test.b}"
-        rows.append(TableRow((measure, pair), (difference, *p_values, verdict)))
-    heads = ("Difference", "p", "p, Holm", "At 5 %")
+        rows.append(TableRow((measure, pair), (difference, *p_values)))
+    heads = ("Difference", "p", "p, Holm")
     table = Table("Paired tests", ("Measure", "Pair"), heads, tuple(rows), folded=True)
-    return replace(table, formats=_FORMATS, left=heads[3:]) if rows else None
+    return replace(table, formats=_FORMATS) if rows else None
 
 
 def _scale(score: Interval, times: float) -> Interval:
