@@ -97,7 +97,7 @@ def theirs(model: LocalModel, prompts: list[list[int]], decoding: Decoding, size
                 pad_token_id=padding,
                 **how,
             )
-        texts = [model._text(reply) for reply in output[:, longest:].tolist()]
+        texts = [model.make_completion((), reply).text for reply in output[:, longest:].tolist()]
         for number, place in enumerate(places):
             replies[place] = texts[number * samples : (number + 1) * samples]
     return [text for place in range(len(prompts)) for text in replies[place]]

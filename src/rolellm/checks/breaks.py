@@ -49,7 +49,8 @@ _DENIES: Final = re.compile(
     r"|我(?:并)?没有(?:任何|个人的?|真实的?|真正的?)*(?:感情|情感|情绪|意识|身体|实体)"
 )
 LETTER: Final = re.compile(r"[^\W\d_]")
-_QUOTED: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|「[^」\n]*」")
+#: Quotations, and acts, which players tell in the third person.
+_ASIDES: Final = re.compile(r"\"[^\"\n]*\"|“[^”\n]*”|「[^」\n]*」|\([^()\n]*\)|（[^（）\n]*）|(?<!\*)\*(?!\*)[^*\n]+\*")
 
 
 def find_breaks(reply: str, sheet: Profile, message: str = "") -> dict[str, str]:
@@ -80,7 +81,7 @@ def find_breaks(reply: str, sheet: Profile, message: str = "") -> dict[str, str]
     line = re.search(rf"(?mi)^[\W_]*(?:{pattern})[*_\s]*[:：].*", reply)
     if line:
         words_by_kind["for_user"] = line.group().strip()[:60]
-    name = re.search(sheet.name_pattern, _QUOTED.sub(" ", reply))
+    name = re.search(sheet.name_pattern, _ASIDES.sub(" ", reply))
     if name and not any(speaks_of_itself(reply, language) for language in LANGUAGES):
         words_by_kind["third_person"] = name.group()
     if LETTER.search(reply) and detect_language(reply) != sheet.language:

@@ -400,17 +400,25 @@ class LocalModel:
         """
         import torch
 
-        self.load()
-        ids = torch.tensor([[*prompt, *reply]], device=self.device)[:, : self.context]
-        targets = ids[0, len(prompt) :]
+        ids = [*prompt, *reply][: self.context]
+        targets = torch.tensor(ids[len(prompt) :], device=self.device)
         if not len(targets):
             return []
-        # A whole prompt's scores may take gigabytes.
-        more = {"logits_to_keep": len(targets) + 1} if self._model._supports_logits_to_keep() else {}
-        with torch.inference_mode():
-            logits = self._model(input_ids=ids, **more).logits[0, -len(targets) - 1 : -1]
+        logits = self._compute_logits(ids, len(targets) + 1)[:-1]
         losses: list[float] = torch.nn.functional.cross_entropy(logits.float(), targets, reduction="none").tolist()
         return losses
+
+    def _compute_logits(self, ids: Sequence[int], count: int) -> torch.Tensor:
+        """Compute the logits after each of the last tokens, ``(count, vocabulary)``."""
+        import torch
+
+        self.load()
+        # A whole prompt's scores may take gigabytes.
+        more = {"logits_to_keep": count} if self._model._supports_logits_to_keep() else {}
+        with torch.inference_mode():
+            output = self._model(input_ids=torch.tensor([list(ids)], device=self.device), **more)
+        logits: torch.Tensor = output.logits[0, -count:]
+        return logits
 
     def rank_next_tokens(self, prompt: Sequence[int], most: int) -> list[tuple[str, float]]:
         """The likeliest next tokens, likeliest first, each with its log probability.
@@ -422,9 +430,7 @@ class LocalModel:
         Raises:
             ModelError: When the weights cannot be loaded.
         """
-        greedy = Decoding(max_new_tokens=1)
-        output = self._generate_raw([prompt], greedy, ["0"], output_logits=True, return_dict_in_generate=True)
-        logs = output.logits[0][0].float().log_softmax(-1)
+        logs = self._compute_logits(prompt, 1)[0].float().log_softmax(-1)
         values, tokens = logs.topk(min(most, len(logs)))
         pieces = [self.tokenizer.decode([token]) for token in tokens.tolist()]
         return list(zip(pieces, values.tolist(), strict=True))
@@ -437,22 +443,14 @@ class LocalModel:
         return model
 
     def _generate(self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str]) -> list[list[int]]:
-        output = self._generate_raw(prompts, decoding, keys)
+        from transformers import GenerationConfig
+
+        most = decoding.max_new_tokens
+        config = GenerationConfig(max_new_tokens=most, eos_token_id=self.stops, pad_token_id=self._padding)
+        output = generate_padded(self.weights, prompts, make_chooser(decoding, keys), config)
         longest = max(map(len, prompts))
         replies: list[list[int]] = output[:, longest:].tolist()
         return replies
-
-    def _generate_raw(
-        self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], **options: Any
-    ) -> Any:
-        """Return what transformers' own ``generate`` gives for prompts padded on the left."""
-        from transformers import GenerationConfig
-
-        self.load()
-        config = GenerationConfig(
-            max_new_tokens=decoding.max_new_tokens, eos_token_id=self.stops, pad_token_id=self._padding, **options
-        )
-        return generate_padded(self._model, prompts, make_chooser(decoding, keys), config)
 
     @property
     def _padding(self) -> int:
@@ -464,21 +462,11 @@ class LocalModel:
 
     def make_completion(self, prompt: Sequence[int], reply: list[int]) -> Completion:
         """Make a reply of its tokens, which may go on after an end token."""
-        end = self._find_end(reply)
-        finish: Finish = "length" if end == len(reply) else "stop"
-        tokens = reply[: end + 1]
-        return Completion(self._text(tokens), finish, prompt_tokens=len(prompt), new_tokens=len(tokens))
-
-    def _find_end(self, reply: list[int]) -> int:
-        """Find the index of the end token; the number of tokens where there is none."""
-        for index, token in enumerate(reply):
-            if token in self.stops:
-                return index
-        return len(reply)
-
-    def _text(self, reply: list[int]) -> str:
-        """The text of a reply's tokens, up to the end token where there is one."""
-        return self.decode(reply[: self._find_end(reply)]).strip()
+        ends = [index for index, token in enumerate(reply) if token in self.stops]
+        finish: Finish = "stop" if ends else "length"
+        end = ends[0] if ends else len(reply)
+        text = self.decode(reply[:end]).strip()
+        return Completion(text, finish, prompt_tokens=len(prompt), new_tokens=len(reply[: end + 1]))
 
     def decode(self, tokens: Sequence[int]) -> str:
         """Decode tokens without those that are special."""
