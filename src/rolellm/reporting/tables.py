@@ -6,7 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow
-from rolellm.judging.records import Design
 from rolellm.judging.result import MEASURES, Group, JudgingResult, SystemFigures
 from rolellm.scoring.published import PublishedTable
 from rolellm.scoring.score_report import COLUMNS, METRICS, ScoreReport
@@ -59,7 +58,6 @@ def system_table(
         published_rows = _list_published_rows(published, table.columns)
         table = replace(table, rows=(*published_rows, *table.rows))
         notes.append(f"Published rows: {published.source}")
-    notes += list_absent(reports)
     return replace(_add_markers(table, reports), note=". ".join(filter(None, notes)))
 
 
@@ -89,22 +87,6 @@ def _add_markers(table: Table, reports: Mapping[str, ScoreReport]) -> Table:
     return replace(table, rows=tuple(rows))
 
 
-def list_absent(reports: Mapping[str, ScoreReport]) -> list[str]:
-    """Say which floors and references no system has."""
-    present: set[str] = set()
-    notes: dict[str, None] = {}
-    for report in reports.values():
-        if report.scale:
-            present.update(f"“{name}”" for name in report.scale.markers)
-            notes |= dict.fromkeys(report.scale.notes)
-    # What one system lacks, another may have.
-    absent = []
-    for note in notes:
-        if not any(name in note for name in present):
-            absent.append(note)
-    return absent
-
-
 def role_table(reports: Mapping[str, ScoreReport]) -> Table | None:
     """Build a table of roles, and within each role the systems, by CUS, RAW and SPE."""
     rows = []
@@ -128,29 +110,25 @@ def describe_recipe(reports: Mapping[str, ScoreReport]) -> str:
 def judged_tables(judged: JudgingResult) -> dict[str, Table | None]:
     """Build every table of a result by a name fit for a file; ``None`` where there is nothing to show."""
     tables: dict[str, Table | None] = {}
-    tables["roles-win-rate"] = group_table(judged, "pairwise", "by_role")
-    tables["roles-rank"] = group_table(judged, "listwise", "by_role")
+    tables["roles-win-rate"] = group_table(judged, "by_role")
     if len(judged.judges) > 1:
-        tables["judges-win-rate"] = group_table(judged, "pairwise", "by_judge")
+        tables["judges-win-rate"] = group_table(judged, "by_judge")
     tables["tests"] = differences_table(judged)
     tables["habits"] = judged.build_bias_table()
     return tables
 
 
-def group_table(judged: JudgingResult, design: Design, group: Group) -> Table | None:
-    """Build a line a role or judge, a column a system: win rate in pairs, average rank in lists."""
-    models = judged.judged(design)
-    figures = [system.group(design, group) for system in models]
+def group_table(judged: JudgingResult, group: Group) -> Table | None:
+    """Build a line a role or judge, a column a system: win rates in pairs."""
+    models = judged.judged("pairwise")
     rows = []
-    for key in judged.list_groups(design, group):
-        cells = [of_system.get(key) for of_system in figures]
+    for key in judged.list_groups(group):
+        cells = [system.group(group).get(key) for system in models]
         rows.append(TableRow((key,), tuple(cells)))
     word = _GROUPS[group]
-    title, form = f"Average rank by {word}", Format(2)
-    if design == "pairwise":
-        title, form = f"Win rate by {word}, %", PERCENT
     names = tuple(system.name for system in models)
-    formats = dict.fromkeys(names, form)
+    formats = dict.fromkeys(names, PERCENT)
+    title = f"Win rate by {word}, %"
     return Table(title, (word.capitalize(),), names, tuple(rows), formats=formats) if rows else None
 
 
