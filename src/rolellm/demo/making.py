@@ -7,13 +7,11 @@ about how good a real model's data would be.
 from __future__ import annotations
 
 import shutil
-from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from rolellm.characters.reply_rules import RULES
 from rolellm.characters.scripts.parse import parse_script
 from rolellm.core.errors import require
 from rolellm.core.text import make_safe_name
@@ -23,11 +21,11 @@ from rolellm.llm.llm import LLM
 from rolellm.making.instruct.run import KEPT, Instruct
 from rolellm.making.profile.build import BuildProfile, build_folder
 from rolellm.making.profile.start import start_sheet
-from rolellm.making.release import INSTRUCTION_CONFIGS, gather, write_release
+from rolellm.making.release import gather, write_release
 from rolellm.making.respond import Respond, read_instructions
 from rolellm.making.scripted import scripted_model
 from rolellm.making.settings import BuildSettings, InstructSettings, RespondSettings
-from rolellm.runs import Run, run_step
+from rolellm.runs import run_step
 
 ROLES: Final = ("Queen of Hearts", "鲁智深")
 BY: Final = (
@@ -69,12 +67,9 @@ def make_roles(
         stages = "profile, questions, replies; rules that quote their prompt answer, no language model"
         say(f"Making {role} of its script: {stages}")
         entries.append(_make_role(role, home, llm))
-    say("Writing them as a data set, and loading it")
-    release = target / "release"
-    rows = _write_and_count(release, list(folders.values()))
-    for entry in entries:
-        entry["rows"] = rows[entry["role"]]
-    return {"by": BY, "release": str(release), "roles": entries}
+    say("Writing them as a data set")
+    release = write_release(list(map(gather, folders.values())), target / "release")
+    return {"by": BY, "release": str(release.out), "roles": entries}
 
 
 def _empty_folder(folder: Path) -> None:
@@ -97,7 +92,7 @@ def _make_role(role: str, folder: Path, llm: LLM) -> dict[str, Any]:
     responded = run_step(Respond(character, general), llm, folder / "respond")
     # One reply each to the role's own questions is RoleGPT's baseline for them.
     own = read_instructions(folder / "instruct" / KEPT, character)
-    baseline = run_step(Respond(character, own, RespondSettings(replies=1)), llm, folder / "respond-questions")
+    run_step(Respond(character, own, RespondSettings(replies=1)), llm, folder / "respond-questions")
     source = {"role": role, "language": character.language, "script": script.name, "format": parsed.format}
     profile = {
         "turns": parsed.kinds,
@@ -107,40 +102,8 @@ def _make_role(role: str, folder: Path, llm: LLM) -> dict[str, Any]:
     }
     questions = {name: instructed.summary["counts"][name] for name in ("candidates", "kept", "dropped")}
     replies = {name: responded.summary[name] for name in ("instructions", "replies")}
-    turned_down = responded.summary["turned_down"]
-    replies["asked_again"] = {rule: turned_down[rule] for rule in RULES}
-    spent = _sum_spent([built, instructed, responded, baseline])
     pairs = []
     for verdict in instructed.result.kept[:_SHOWN]:
         pair = verdict.candidate
         pairs.append({"question": pair.question, "answer": pair.answer, "type": pair.type})
-    return {**source, **profile, **questions, **replies, **spent, "pairs": pairs}
-
-
-def _sum_spent(runs: Sequence[Run[Any]]) -> dict[str, Any]:
-    """Sum the calls and tokens of a role's runs."""
-    totals = Counter[str]()
-    for run in runs:
-        spent = run.manifest["spent"]
-        totals.update(calls=spent["calls"], **spent["usage"])
-    return {"calls": totals["calls"], "tokens": (totals["prompt"], totals["completion"])}
-
-
-def _write_and_count(out: Path, folders: Sequence[Path]) -> dict[str, dict[str, int]]:
-    """Write the release, load it as a user would, and count each role's rows by split."""
-    from datasets import load_dataset
-
-    from rolellm.data.rolebench.register import NAME, register
-
-    release = write_release([gather(folder) for folder in folders], out)
-    register()
-    rows: dict[str, dict[str, int]] = defaultdict(dict)
-    for config in INSTRUCTION_CONFIGS.values():
-        if config not in release.configs:
-            continue
-        splits = load_dataset(NAME, config, data_dir=str(out))
-        for split, dataset in splits.items():
-            counts = Counter(dataset["role"])
-            for role, count in counts.items():
-                rows[role][split] = count
-    return rows
+    return {**source, **profile, **questions, **replies, "pairs": pairs}

@@ -14,8 +14,6 @@ PAIRS, LISTS = MEASURES["win_rate"], MEASURES["list_win_rate"]
 _FORMATS = dict.fromkeys((MEASURES["average_rank"], "Difference"), Format(2))
 #: Options in which scores must be equal to compare.
 COMPARED = ("protocol", "config", "split")
-#: What a result's groups are called, and the tables that show them.
-_GROUPS: Mapping[Group, str] = {"by_role": "role", "by_judge": "judge"}
 
 
 def roles_of(reports: Iterable[ScoreReport]) -> tuple[str, ...]:
@@ -125,7 +123,7 @@ def group_table(judged: JudgingResult, group: Group) -> Table | None:
     for key in judged.list_groups(group):
         cells = [system.group(group).get(key) for system in models]
         rows.append(TableRow((key,), tuple(cells)))
-    word = _GROUPS[group]
+    word = group.removeprefix("by_")
     names = tuple(system.name for system in models)
     formats = dict.fromkeys(names, PERCENT)
     title = f"Win rate by {word}, %"
