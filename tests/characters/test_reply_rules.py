@@ -8,8 +8,6 @@ from pathlib import Path
 from typing import get_args
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from rolellm.characters.reply_rules import RULES, find_breaches, is_machine, make_reply_acceptor
 from rolellm.core.records import Language, Profile
@@ -95,14 +93,6 @@ def test_the_accept_function_gives_text_or_the_reason() -> None:
     assert (caught.value.reason, caught.value.kind) == (RULES["hides_ai"], "unacceptable")
     with pytest.raises(UnacceptableError, match="not complete"):
         accept(request, reply_of("Hello.", "length"))
-
-
-@given(
-    reply=st.text(max_size=200), language=st.sampled_from(["en", "zh"]), own=st.lists(st.text(max_size=20), max_size=2)
-)
-def test_any_text_is_judged(reply: str, language: Language, own: list[str]) -> None:
-    found = rules(reply, language, own=own)
-    assert found == [rule for rule in RULES if rule in found]
 
 
 @pytest.mark.parametrize("piece", ["as an ", "sorry ", "*", "😀", " ", "\u4f5c\u4e3a", "我不是"])

@@ -2,7 +2,6 @@ import json
 import re
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -11,7 +10,6 @@ import pytest
 from ..commands import Command
 from ..forking import Forking
 
-BIN = Path(sys.executable).parent
 # Its own system instruction, so that prompts fit the tiny model's context.
 CHOICE = ("--role", "Queen of Hearts", "--role", "Long John Silver", "--set", "system_template=short.txt")
 

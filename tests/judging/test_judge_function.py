@@ -126,12 +126,6 @@ def test_ids_follow_the_content_not_the_place(order: list[int]) -> None:
     assert second["id"] == f"{first['id']}-2"
 
 
-def test_half_a_surrogate_pair_becomes_text() -> None:
-    names = ("questions", "roles", "descriptions", "knowledge")
-    (row,) = build_rows(1, **{name: [f"{name}\ud800"] for name in names})
-    assert "\ud800" not in "".join(map(str, row.values()))
-
-
 @pytest.mark.parametrize(
     ("call", "words"),
     [

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from rolellm.judging.judge_models import Judge, load_judges
 from rolellm.judging.records import Judgement
 from rolellm.judging.requests import LETTERS, JudgeReply, accept_verdicts, find_copied, refuse_prose
-from rolellm.judging.verdicts import RowOutcome, sort_verdicts, vote_majority
+from rolellm.judging.verdicts import RowOutcome, sort_verdicts
 from rolellm.llm.model import Reply, Request, UnacceptableError, Usage, user
 from rolellm.models.prompts.fences import draw_nonce, fence_text
 
@@ -253,13 +253,6 @@ def test_a_pair_is_the_mean_of_both_orders(first: Any, second: Any, win: float |
 def test_several_judges_vote(votes: list[Any], win: float | None) -> None:
     judgements = [one for number, vote in enumerate(votes) for one in judge_pair(*vote, judge=f"j{number}")]
     assert row_outcomes(judgements, "base")["r"]["a"].win == win
-
-
-@given(st.lists(st.sampled_from([0.0, 0.25, 0.5, 0.75, 1.0]), min_size=1, max_size=7))
-def test_a_majority_is_turned_round_with_the_votes(means: list[float]) -> None:
-    assert vote_majority([1 - mean for mean in means], jury=True) == 1 - vote_majority(means, jury=True)
-    assert vote_majority(means, jury=True) in (0.0, 0.5, 1.0)
-    assert min(means) <= vote_majority(means, jury=False) <= max(means)
 
 
 def listed(order: str, ranks: tuple[float, ...] | None, judge: str = "j") -> Judgement:

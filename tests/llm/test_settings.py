@@ -27,7 +27,6 @@ from rolellm.llm.settings import (
 )
 from rolellm.llm.tokens import TokenCounter
 
-SERVER = "endpoints: [{base_url: http://localhost:8000/v1, model: m}]\n"
 KEY = "sk-proj-4f9Jq2ZtXw81LmNoPqRs"
 
 

@@ -374,6 +374,7 @@ def _check_local(client: openai.OpenAI, process: Any) -> None:
     tools: Any = [{"type": "function", "function": {"name": "look", "description": "why? " * 1000}}]
     assert go_on("Why?", length=6, tools=tools) == whole
     with pytest.raises(openai.BadRequestError, match="ignores n, tool_choice; leave that out"):
+        tools[0]["function"] = {"name": "look"}
         choice: Any = "required"
         ask(client, "Why?", model="queen of hearts", max_tokens=8, n=2, tools=tools, tool_choice=choice)
     with pytest.raises(openai.BadRequestError, match="too many for a context of 512"):

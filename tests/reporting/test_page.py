@@ -9,14 +9,12 @@ from rolellm.core.errors import DataError
 from rolellm.reporting.blocks import lay_out_made
 from rolellm.reporting.findings import LeadingAnswer
 from rolellm.reporting.page import PageContent, Section, write_page
-from rolellm.scoring.score_report import ScoreReport
 from rolellm.version import __version__
 
 from .conftest import MADE, PAYLOADS, make_content, make_hostile, make_values, parse, read_reports
 from .rendered import assert_harmless, render_page, squeeze
 
 Values = dict[str, dict[str, Any]]
-Reports = dict[str, ScoreReport]
 _TAGS = (
     "html head meta title style body header main section footer h1 h2 h3 h4 p b code span ul li details summary nav a"
     " figure figcaption div table caption thead tbody tr th td pre svg path text rect"

@@ -40,10 +40,6 @@ def row(name: str, role: str = "Fox", question: str = "Who are you?", **other: A
     return Row(name, role, "en", other.pop("subset", "general"), question, ("A fox.",), **other)
 
 
-#: A line that says by role and question which row it answers.
-ASKED = {"role": "F", "question": "?"}
-
-
 class TestReading:
     def test_both_forms_with_the_line_they_stood_in(self, write: Write) -> None:
         path = write(

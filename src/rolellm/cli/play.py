@@ -197,6 +197,7 @@ def run_serve(
             hosts=near,
             origins=allow_origin or (),
             served=served,
+            has_tools=bool(model_options.llm) or "--enable-auto-tool-choice" in engine,
         )
         where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/v1"
         say(f"{', '.join(players)} at {where}. Press Ctrl-C to stop.", err=True)

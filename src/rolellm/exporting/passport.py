@@ -150,7 +150,7 @@ def _read_header(stream: BinaryIO) -> dict[str, Any]:
 
 def _find_description(content: bytes) -> Any:
     """Find the passport in GGUF, which has its JSON as it is."""
-    start = content.index(_write_json({_KEY: {}}).removesuffix("}}").encode())
+    start = content.index(b'{"rolellm": {')
     text = content[start : start + _LARGEST_PASSPORT].decode(errors="replace")
     description, _ = json.JSONDecoder().raw_decode(text)
     return description[_KEY]

@@ -97,8 +97,10 @@ class AdapterModel:
     def find_group(self, draft: Draft) -> str:
         """Find what the replies of one batch have in common: nothing, or an adapter that is not mixed with others."""
         config = self._configs.get(draft.adapter, {"peft_type": "LORA"})
-        is_plain = config.get("peft_type") == "LORA" and not any(map(config.get, (*_NOT_MIXED, *_ALONE)))
-        return "" if is_plain else draft.adapter
+        is_special = any(map(config.get, (*_NOT_MIXED, *_ALONE)))
+        if is_special or config.get("peft_type") != "LORA":
+            return draft.adapter
+        return ""
 
     def complete(self, drafts: Sequence[Draft]) -> None:
         """Make replies in one batch; each is the one that it would be alone, up to rounding.

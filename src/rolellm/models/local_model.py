@@ -633,14 +633,13 @@ def generate_padded(model: Any, prompts: Sequence[Sequence[int]], choose: Choose
         chosen = choose(scores, rows, so_far.shape[1] - longest)
         return torch.full_like(scores, -torch.inf).scatter(1, chosen[:, None], 0.0)
 
+    inputs = {
+        "input_ids": torch.tensor(ids, device=model.device),
+        "attention_mask": torch.tensor(mask, device=model.device),
+    }
+    processors = LogitsProcessorList([leave_chosen])
     with torch.inference_mode():
-        return model.generate(
-            input_ids=torch.tensor(ids, device=model.device),
-            attention_mask=torch.tensor(mask, device=model.device),
-            generation_config=config,
-            logits_processor=LogitsProcessorList([leave_chosen]),
-            **options,
-        )
+        return model.generate(**inputs, generation_config=config, logits_processor=processors, **options)
 
 
 def find_shared_lengths(prompts: Sequence[Sequence[int]]) -> list[int]:

@@ -105,9 +105,8 @@ class _Worker:
         if not self._waiting:
             return
         time.sleep(_PAUSE)
-        waiting = list(self._waiting)
-        groups = [self.model.find_group(draft) for draft in waiting]
-        batch = [draft for draft, group in zip(waiting, groups, strict=True) if group == groups[0]]
+        group = self.model.find_group(self._waiting[0])
+        batch = [draft for draft in self._waiting if self.model.find_group(draft) == group]
         drafts = []
         for draft in batch[: self._rows]:
             self._waiting.remove(draft)

@@ -33,8 +33,7 @@ from rolellm.core.settings import describe_alternatives
 from rolellm.core.text import find_name, fold_name
 from rolellm.llm.endpoint import Endpoint
 from rolellm.llm.model import Message, assistant, strip_thoughts, user
-from rolellm.llm.openai_format import read_content
-from rolellm.models.adapters import PLAIN
+from rolellm.llm.openai_format import parse_body, read_content
 from rolellm.models.prompts.render import ONWARD, OPENING, format_turn
 from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.relay import Relay, Upstream, build_error
@@ -49,6 +48,7 @@ _IMAGES: Final = "images"
 _LIMITS = ("max_completion_tokens", "max_tokens")
 #: Servers that go on with an assistant's turn at the end only when told to; others do it by themselves, or cannot.
 _TOLD_TO_CONTINUE: Final = ("vllm", "sglang")
+_OPTIONAL_TOOLS: Final = (None, "auto", "none")
 _CONTINUE: Final = {"continue_final_message": True, "add_generation_prompt": False}
 #: A speaker's name at the beginning of a text.
 _NAMED = re.compile(r"([^:：\n]{1,60})[:：]\s*")
@@ -63,6 +63,7 @@ def build_application(
     hosts: tuple[str, ...] = ("*",),
     origins: Iterable[str] = (),
     served: Mapping[str, str] | None = None,
+    has_tools: bool = True,
 ) -> Starlette:
     """The server as an ASGI application.
 
@@ -73,6 +74,7 @@ def build_application(
         hosts: The names by which it may be called; ``*`` for any.
         origins: Web pages of these origins may use it; ``*`` for all.
         served: By the name of a role or ``plain``, the model that answers there; by default the one behind the API.
+        has_tools: Whether that server calls tools; otherwise those of a client that need not be called are left out.
 
     Raises:
         SettingsError: For a model that is not behind an API, or an origin that cannot be one.
@@ -118,6 +120,7 @@ def build_application(
     state.names = [*players, plain]
     state.key = key
     state.hosts = hosts
+    state.has_tools = has_tools
     return app
 
 
@@ -187,11 +190,11 @@ async def _prepare(request: Request, body: dict[str, Any]) -> tuple[str, dict[st
     settings = upstream.endpoint.settings
     name = _find_model(body.get("model"), request.app.state.names)
     player = players.get(name)
+    if body.get("tools") and not request.app.state.has_tools and body.get("tool_choice") in _OPTIONAL_TOOLS:
+        # Clients such as Open WebUI offer theirs with each message.
+        warnings.warn("this model's server calls no tools, so a client's are left out", RoleLLMWarning, stacklevel=2)
+        body = {field: value for field, value in body.items() if field not in ("tools", "tool_choice")}
     sent = {**body, **settings.extra_body, **_name_model(request, name)}
-    if body.get("tools") and settings.model == PLAIN:
-        # Clients such as Open WebUI offer theirs with each message; no model has to take one.
-        warnings.warn("this model has no tools, so a client's are left out", RoleLLMWarning, stacklevel=2)
-        body = {**body, "tools": None}
     try:
         if player is not None:
             sent = {name: value for name, value in sent.items() if name not in _CONTINUE}
@@ -287,11 +290,14 @@ async def _change_adapter(request: Request, change: str, name: str, body: dict[s
     """Have the other server load or unload an adapter, as vLLM does it."""
     upstream: Upstream = request.app.state.upstream
     async with upstream.ask(f"{change}_lora_adapter", body) as response:
-        if response.status == 404:
+        if response.status == 200:
+            return
+        content = await response.read()
+        # An adapter that is not there is a 404, too, of vLLM.
+        if response.status == 404 and not parse_body(content).get("error"):
             raise _InvalidRequestError(400, "the model's server takes no adapters now; start it with --base BASE")
-        if response.status != 200:
-            error = json.loads(upstream.clean_error(response.status, await response.read(), name))
-            raise _InvalidRequestError(400, error["error"]["message"])
+        error = json.loads(upstream.clean_error(response.status, content, name))
+        raise _InvalidRequestError(400, error["error"]["message"])
 
 
 def _describe_model(name: str) -> dict[str, Any]:

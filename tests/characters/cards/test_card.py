@@ -125,7 +125,6 @@ def encrypted(file: Path) -> Path:
 
 OLD, NEW = text_chunk("chara", make_card(first_mes="Old.")), text_chunk("ccv3", make_card("v3", first_mes="New."))
 IN_LINES = chunk(b"tEXt", b"Chara\0" + base64.encodebytes(make_card(first_mes="Old.")))
-PACKED = chunk(b"zTXt", b"chara\0\0" + zlib.compress(base64.b64encode(make_card(first_mes="Old."))))
 
 
 @pytest.mark.parametrize(

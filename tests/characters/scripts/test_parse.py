@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from rolellm.characters.scripts.names import is_name, strip_extensions
 from rolellm.characters.scripts.novel import read_novel
-from rolellm.characters.scripts.parse import FORMATS, detect_format, parse_script, read_script
-from rolellm.characters.scripts.reading import Format, ReaderHints
+from rolellm.characters.scripts.parse import detect_format, parse_script, read_script
+from rolellm.characters.scripts.reading import ReaderHints
 from rolellm.characters.scripts.source import _NEWLINES, make_source, read_source
 from rolellm.core.errors import ScriptError, SettingsError
 from rolellm.core.records import UNKNOWN
@@ -25,24 +25,8 @@ from rolellm.data.rolebench.source import sample_folder
 # --- formats and languages
 
 
-NOVEL = "“I shall go,” said Anne, and she went to the door. “Nobody will stop me.”\n\n“Nobody,” said her aunt.\n"
-ZH_NOVEL = '悟空道："师父，我去也！"\n祖师道："你去罢。"\n悟空道："去也！"\n悟空听了大喜，纵身一跳。\n'
 LABELS = "Note: buy milk\nTime: ten\nPlace: here\n"
 LIST = "BREAD\nMILK\nEGGS\n\nBUTTER\nTEA\n"
-
-
-@pytest.mark.parametrize(
-    ("text", "format"),
-    [
-        pytest.param(NOVEL, "novel", id="novel"),
-        pytest.param(ZH_NOVEL, "novel", id="Chinese novel, whose lines look like labels"),
-    ],
-)
-def test_formats(text: str, format: Format) -> None:
-    found, scores = detect_format(text, ReaderHints("en"))
-    assert found == format, scores
-    assert all(0 <= score <= 1 for score in scores.values())
-    assert set(scores) == set(FORMATS)
 
 
 @pytest.mark.parametrize("text", ["Nothing is said here.\n", LABELS, LIST, "12 13 14\n" * 9])

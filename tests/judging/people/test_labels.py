@@ -28,7 +28,7 @@ from rolellm.judging.people.labels import (
     sample_rows,
     select_answers,
 )
-from rolellm.judging.records import JudgeRun, compute_mid_ranks, read_run
+from rolellm.judging.records import JudgeRun, read_run
 
 from ...judge_runs import CONTESTANTS, make_comparison, make_rows, write_run
 
@@ -107,14 +107,6 @@ def test_the_audit_draws_answers_of_all_but_canaries_of_one_or_of_the_data_set()
 def test_what_cannot_be_labelled_is_refused(call: Callable[[], Any], said: str) -> None:
     with pytest.raises(SettingsError, match=said):
         call()
-
-
-@given(st.lists(st.integers(0, 6), min_size=1, max_size=12))
-def test_mid_ranks_add_up_and_keep_the_order(scores: list[int]) -> None:
-    ranks = compute_mid_ranks(tuple(scores))
-    assert sum(ranks) == len(scores) * (len(scores) + 1) / 2
-    pairs = list(zip(scores, ranks, strict=True))
-    assert all((one < other) == (rank < its) for one, rank in pairs for other, its in pairs)
 
 
 def test_the_last_label_for_a_row_counts_and_audits_are_kept_apart(run: JudgeRun) -> None:

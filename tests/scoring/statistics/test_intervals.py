@@ -187,15 +187,6 @@ def test_means_of_the_same_questions_move_together() -> None:
     assert estimate_mean(both, [0.5, 0.5]).mean == pytest.approx(0.5)
 
 
-def test_intervals_shrink_with_questions_not_with_copies() -> None:
-    values, questions = clustered(7)
-    once, copied = (estimate_mean([ClusteredSample(values * times, questions * times)]) for times in (1, 4))
-    assert copied.ends == pytest.approx(once.ends, abs=1e-4)
-    shares = [float(value > 0.4) for value in values]
-    once, copied = (estimate_share(ClusteredSample(shares * times, questions * times)) for times in (1, 4))
-    assert copied.ends == pytest.approx(once.ends, abs=0.01)
-
-
 # --- tests between models
 
 
@@ -213,22 +204,6 @@ def test_p_is_uniform_under_the_null_and_only_because_questions_are_clusters() -
     assert 0.035 <= np.mean(np.array(p_values) <= 0.05) <= 0.065
     assert stats.kstest(p_values, "uniform").pvalue > 0.01
     assert np.mean(np.array(by_row) <= 0.05) > 0.12  # what taking rows for independent would claim
-
-
-@pytest.mark.parametrize("kind", ["scores", "verdicts"])
-def test_of_30_questions_one_in_20_is_called_different_by_interval_and_p_alike(kind: str) -> None:
-    wrong, runs = 0, 2000
-    for seed in range(runs):
-        draw = np.random.default_rng(seed)
-        if kind == "scores":
-            first, second = draw.beta(2, 6, size=(2, 30))
-        else:
-            first, second = draw.choice([0.0, 0.5, 1.0], p=[0.3, 0.2, 0.5], size=(2, 30))
-        test = compare_pairs(first.tolist(), second.tolist(), range(30))
-        low, high = test.difference.ends or (0, 0)
-        assert (test.p < 0.05) == (not low <= 0 <= high)
-        wrong += test.p < 0.05
-    assert 0.038 <= wrong / runs <= 0.062
 
 
 @pytest.mark.parametrize("roles", [3, 10])

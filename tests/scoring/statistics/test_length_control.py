@@ -55,16 +55,6 @@ def test_agrees_with_a_direct_optimum(theta: float, phi: float, steps: int) -> N
     assert fit.coefficient.mean == pytest.approx(best[1], abs=1e-5)
 
 
-def test_a_planted_length_bias_is_found_and_undone() -> None:
-    # An equal model that writes one and a half deviations more, before a judge who likes that.
-    outcomes, own, other = judged(3, 3000, theta=0.0, phi=1.2, longer=1.5)
-    fit = fit_length_control(outcomes, own, other, range(3000))
-    assert outcomes.mean() > 0.65
-    assert fit.rate.low <= 0.5 <= fit.rate.high  # type: ignore[operator]
-    assert fit.coefficient.low <= 1.2 <= fit.coefficient.high  # type: ignore[operator]
-    assert fit.coefficient.low > 0.5  # type: ignore[operator]
-
-
 def test_rows_of_one_question_count_together() -> None:
     outcomes, own, other = judged(6, 100, theta=0.3, phi=0.8)
     once = fit_length_control(outcomes, own, other, range(100))
