@@ -13,7 +13,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
-import rolellm
 from rolellm.core.errors import DataError
 from rolellm.core.table import Table
 from rolellm.judging.result import JudgingResult
@@ -24,7 +23,6 @@ from rolellm.reporting.plots import MARKERS, SERIES, plot_scores, plot_verdicts
 from rolellm.reporting.tables import (
     differences_table,
     group_table,
-    list_absent,
     role_table,
     system_table,
 )
@@ -200,16 +198,6 @@ def test_by_role_names_each_role_once_and_each_system_under_it(reports: Reports)
     assert shown.count("孙悟空") == 1 and shown.count("RoleGPT (released baseline)") == 3
 
 
-def test_what_one_system_lacks_and_another_has_is_not_called_absent() -> None:
-    rows = rolellm.load_rolebench("sample", "test")
-    report = rolellm.score([{"id": row["id"], "prediction": row["question"]} for row in rows], rows)
-    assert report.scale is not None and "RoleGPT" in report.scale.markers
-    markers = {name: marker for name, marker in report.scale.markers.items() if name != "RoleGPT"}
-    other = replace(report, scale=replace(report.scale, markers=markers, notes=("No baseline “RoleGPT”: none",)))
-    assert not any("No baseline" in note for note in list_absent({"first": report, "second": other}))
-    assert any("No baseline" in note for note in list_absent({"second": other}))
-
-
 def test_baseline_first_canaries_last_and_each_marked_for_what_it_is(result: dict[str, Any]) -> None:
     table = system_table({}, JudgingResult.from_dict(result), PUBLISHED["instruction-generalization-eng"])
     bands = [row.band for row in table.rows]
@@ -235,14 +223,14 @@ def test_a_p_value_is_not_printed_as_0(result: dict[str, Any], p: float | None, 
 
 
 def test_what_was_not_judged_is_a_dash_and_not_0(result: dict[str, Any], judged: JudgingResult) -> None:
-    by_role = group_table(judged, "pairwise", "by_role") or pytest.fail("no roles")
+    by_role = group_table(judged, "by_role") or pytest.fail("no roles")
     assert len(by_role.rows) == 6 and by_role.columns[:1] == ("RoleLLaMA-7B",)
     nothing = {**result["diagnostics"], "biases": {}}
     nothing["copied"] = dict.fromkeys(nothing["copied"])
     bare = JudgingResult.from_dict({**result, "diagnostics": nothing})
-    assert [row.cells[0] for row in bare.build_bias_table().rows] == [None] * 7
+    assert [row.cells[0] for row in bare.build_bias_table().rows] == [None] * 5
     unpaired = JudgingResult.from_dict({**result, "models": [{**one, "pairwise": None} for one in result["models"]]})
-    assert group_table(unpaired, "pairwise", "by_role") is None
+    assert group_table(unpaired, "by_role") is None
 
 
 # --- pictures

@@ -11,7 +11,7 @@ from rolellm.core.errors import SettingsError, require
 from rolellm.core.files import write_json
 from rolellm.core.locks import lock_folder
 from rolellm.core.result import Result
-from rolellm.demo.making import Clock, make_roles
+from rolellm.demo.making import make_roles
 from rolellm.judging.result import JudgingResult
 from rolellm.scoring.score_report import ScoreReport
 
@@ -46,7 +46,6 @@ class DemoResult(Result):
         made: What was made from scripts; nothing is tuned on it.
         reports: Each system's scores, in the order to show.
         judged: What the judge found.
-        seconds: Wall time of each stage.
     """
 
     out: Path
@@ -55,16 +54,14 @@ class DemoResult(Result):
     made: dict[str, Any]
     reports: dict[str, ScoreReport]
     judged: JudgingResult
-    seconds: dict[str, float]
 
     def to_dict(self) -> dict[str, Any]:
-        """Return one JSON object: folder, report, wall times, what was made, metrics, and the judge's result."""
+        """Return one JSON object: folder, report, what was made, metrics, and the judge's result."""
         metrics = {name: report.to_dict()["metrics"] for name, report in self.reports.items()}
         return {
             "out": str(self.out),
             "report": str(self.page),
             "findings": list(self.findings),
-            "seconds": self.seconds,
             "made": self.made,
             "metrics": metrics,
             "judged": self.judged.to_dict(),
@@ -78,11 +75,10 @@ class DemoResult(Result):
 
     def remarks(self) -> tuple[str, ...]:
         """Return the findings, and where everything is."""
-        seconds = sum(self.seconds.values())
         return (
             *self.findings,
             f"A data set of two roles made from scripts: {self.made['release']}",
-            f"Answers, scores and models: {self.out} ({seconds:.0f} s in all)",
+            f"Answers, scores and models: {self.out}",
             "The tuned model is tiny: it has learned to sound like its roles, and makes little sense. For a role worth "
             "talking to, take a model of your own.",
         )
@@ -112,10 +108,10 @@ def run_whole_loop(out: str | Path, *, say: Callable[[str], None] = lambda _: No
     _check(folder)
     with lock_folder(folder):
         write_json(folder / _SUMMARY, {"state": "running"})
-        return _run(folder, Clock(say))
+        return _run(folder, say)
 
 
-def _run(folder: Path, clock: Clock) -> DemoResult:
+def _run(folder: Path, say: Callable[[str], None]) -> DemoResult:
     from rolellm.data.rolebench import load_rolebench
     from rolellm.judging.run import judge
     from rolellm.reporting.page import write_page
@@ -124,33 +120,33 @@ def _run(folder: Path, clock: Clock) -> DemoResult:
     from rolellm.training.recipe_files import load_recipe
     from rolellm.training.train import prepare, train
 
-    construction = make_roles(folder / "made", clock)
-    clock.start("load", "Loading the sample")
+    construction = make_roles(folder / "made", say)
+    say("Loading the sample")
     data = load_rolebench(CONFIG, SPLIT)
 
     run = folder / "run"
     recipe = load_recipe("smoke-cpu", _SHORTER)
-    clock.start("base", "Building a tiny LLaMA from the sample's train rows, and warming it on role-free answers")
+    say("Building a tiny LLaMA from the sample's train rows, and warming it on role-free answers")
     prepared = prepare(recipe, run)
     base = build_base(recipe, prepared.rows, run, prepared.tokenizer)
     reports: dict[str, ScoreReport] = {}
-    clock.start(UNTUNED, f"Answering {len(data)} held-out questions with the untuned model, and scoring")
+    say(f"Answering {len(data)} held-out questions with the untuned model, and scoring")
     reports[UNTUNED] = _generate_and_score(data, base, folder / "untuned.jsonl")
-    clock.start("tune", "Tuning it on the sample's train rows (RoCIT)")
+    say("Tuning it on the sample's train rows (RoCIT)")
     train(recipe, out=run, overwrite=True)
-    clock.start(TUNED, f"Answering {len(data)} held-out questions with the tuned model, and scoring")
+    say(f"Answering {len(data)} held-out questions with the tuned model, and scoring")
     reports[TUNED] = _generate_and_score(data, run, folder / "tuned.jsonl")
     reports[BASELINE] = score(data.rename_column("rolegpt", "prediction"))
-    clock.start("judge", "Judging the answers against RoleGPT's")
+    say("Judging the answers against RoleGPT's")
     answers = {name: folder / f"{name}.jsonl" for name in (UNTUNED, TUNED)}
     words = {"endpoints": [{"backend": "scripted", "rules": "words"}]}
     judged = judge(answers, config=CONFIG, split=SPLIT, llm=words, out=folder / _JUDGED)
-    clock.start("report", "Writing the report")
+    say("Writing the report")
     training = {"recipe": recipe.to_dict(), "recipe_hash": recipe.hash}
     content = _build_page(folder, training, construction)
     page = write_page(folder / "report.html", content)
     findings = tuple(content.sentences)
-    result = DemoResult(folder, page, findings, construction, reports, judged, clock.stop())
+    result = DemoResult(folder, page, findings, construction, reports, judged)
     write_json(folder / _SUMMARY, result.to_dict())
     return result
 

@@ -7,14 +7,11 @@ about how good a real model's data would be.
 from __future__ import annotations
 
 import shutil
-import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
-from rolellm.characters.reply_rules import RULES
 from rolellm.characters.scripts.parse import parse_script
 from rolellm.core.errors import require
 from rolellm.core.text import make_safe_name
@@ -24,11 +21,11 @@ from rolellm.llm.llm import LLM
 from rolellm.making.instruct.run import KEPT, Instruct
 from rolellm.making.profile.build import BuildProfile, build_folder
 from rolellm.making.profile.start import start_sheet
-from rolellm.making.release import INSTRUCTION_CONFIGS, gather, write_release
+from rolellm.making.release import gather, write_release
 from rolellm.making.respond import Respond, read_instructions
 from rolellm.making.scripted import scripted_model
 from rolellm.making.settings import BuildSettings, InstructSettings, RespondSettings
-from rolellm.runs import Run, run_step
+from rolellm.runs import run_step
 
 ROLES: Final = ("Queen of Hearts", "鲁智深")
 BY: Final = (
@@ -42,39 +39,14 @@ _INSTRUCT: Final = InstructSettings(per_role=50, chunk_tokens=300)
 _INSTRUCTIONS: Final = 10
 
 
-class Clock:
-    """Wall time by stage.
-
-    Args:
-        say: Called with a line before each stage.
-    """
-
-    def __init__(self, say: Callable[[str], None] = lambda _: None) -> None:
-        self._say = say
-        self._seconds: dict[str, float] = {}
-        self._stage = ""
-        self._start = 0.0
-
-    def start(self, stage: str, line: str) -> None:
-        """End the stage before, and begin this one."""
-        self.stop()
-        self._say(line)
-        self._stage = stage
-        self._start = time.monotonic()
-
-    def stop(self) -> dict[str, float]:
-        """End the last stage, and return the seconds of each."""
-        if self._stage:
-            self._seconds[self._stage] = round(time.monotonic() - self._start, 2)
-        return self._seconds
-
-
-def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequence[str] = ROLES) -> dict[str, Any]:
+def make_roles(
+    folder: str | Path, say: Callable[[str], None] = lambda _: None, *, roles: Sequence[str] = ROLES
+) -> dict[str, Any]:
     """Make roles of the sample's scripts, and a data set of them that loads.
 
     Args:
         folder: Gets a folder for each character, and ``release``. What it holds is replaced.
-        clock: Announces each stage and takes its time.
+        say: Called with a line before each stage.
         roles: Roles of the sample.
 
     Returns:
@@ -86,7 +58,6 @@ def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequenc
     """
     require("bm25s", "jsonschema", extra="demo")
     target = Path(folder)
-    clock = clock or Clock()
     _empty_folder(target)
     llm = LLM.of(scripted_model())
     llm.options = replace(llm.options, show_progress=False)
@@ -94,14 +65,11 @@ def make_roles(folder: str | Path, clock: Clock | None = None, *, roles: Sequenc
     entries = []
     for role, home in folders.items():
         stages = "profile, questions, replies; rules that quote their prompt answer, no language model"
-        clock.start(role, f"Making {role} of its script: {stages}")
+        say(f"Making {role} of its script: {stages}")
         entries.append(_make_role(role, home, llm))
-    clock.start("release", "Writing them as a data set, and loading it")
-    release = target / "release"
-    rows = _write_and_count(release, list(folders.values()))
-    for entry in entries:
-        entry["rows"] = rows[entry["role"]]
-    return {"by": BY, "release": str(release), "roles": entries}
+    say("Writing them as a data set")
+    release = write_release(list(map(gather, folders.values())), target / "release")
+    return {"by": BY, "release": str(release.out), "roles": entries}
 
 
 def _empty_folder(folder: Path) -> None:
@@ -124,7 +92,7 @@ def _make_role(role: str, folder: Path, llm: LLM) -> dict[str, Any]:
     responded = run_step(Respond(character, general), llm, folder / "respond")
     # One reply each to the role's own questions is RoleGPT's baseline for them.
     own = read_instructions(folder / "instruct" / KEPT, character)
-    baseline = run_step(Respond(character, own, RespondSettings(replies=1)), llm, folder / "respond-questions")
+    run_step(Respond(character, own, RespondSettings(replies=1)), llm, folder / "respond-questions")
     source = {"role": role, "language": character.language, "script": script.name, "format": parsed.format}
     profile = {
         "turns": parsed.kinds,
@@ -134,40 +102,8 @@ def _make_role(role: str, folder: Path, llm: LLM) -> dict[str, Any]:
     }
     questions = {name: instructed.summary["counts"][name] for name in ("candidates", "kept", "dropped")}
     replies = {name: responded.summary[name] for name in ("instructions", "replies")}
-    turned_down = responded.summary["turned_down"]
-    replies["asked_again"] = {rule: turned_down[rule] for rule in RULES}
-    spent = _sum_spent([built, instructed, responded, baseline])
     pairs = []
     for verdict in instructed.result.kept[:_SHOWN]:
         pair = verdict.candidate
         pairs.append({"question": pair.question, "answer": pair.answer, "type": pair.type})
-    return {**source, **profile, **questions, **replies, **spent, "pairs": pairs}
-
-
-def _sum_spent(runs: Sequence[Run[Any]]) -> dict[str, Any]:
-    """Sum the calls and tokens of a role's runs."""
-    totals = Counter[str]()
-    for run in runs:
-        spent = run.manifest["spent"]
-        totals.update(calls=spent["calls"], **spent["usage"])
-    return {"calls": totals["calls"], "tokens": (totals["prompt"], totals["completion"])}
-
-
-def _write_and_count(out: Path, folders: Sequence[Path]) -> dict[str, dict[str, int]]:
-    """Write the release, load it as a user would, and count each role's rows by split."""
-    from datasets import load_dataset
-
-    from rolellm.data.rolebench.register import NAME, register
-
-    release = write_release([gather(folder) for folder in folders], out)
-    register()
-    rows: dict[str, dict[str, int]] = defaultdict(dict)
-    for config in INSTRUCTION_CONFIGS.values():
-        if config not in release.configs:
-            continue
-        splits = load_dataset(NAME, config, data_dir=str(out))
-        for split, dataset in splits.items():
-            counts = Counter(dataset["role"])
-            for role, count in counts.items():
-                rows[role][split] = count
-    return rows
+    return {**source, **profile, **questions, **replies, "pairs": pairs}

@@ -73,12 +73,10 @@ class Listwise:
         average_rank: Mean rank over rotations, judges and rows; ties share the mean of their positions, and canaries
             are not counted.
         win_rate: Share of lists in which it ranks above the baseline, ties half (the paper's win rate).
-        by_role: Average rank by role.
     """
 
     average_rank: Measured = None
     win_rate: Measured = None
-    by_role: dict[str, Measured] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +90,6 @@ class SystemFigures:
         family: The model's family, by its name.
         self_judged_by: Judges of the same family.
         answered: Number of its rows.
-        characters: Mean length of its answers.
         pairwise: Its figures in pairs.
         listwise: Its figures in lists.
     """
@@ -103,7 +100,6 @@ class SystemFigures:
     family: str | None = None
     self_judged_by: tuple[str, ...] = ()
     answered: int = 0
-    characters: Measured = None
     pairwise: Pairwise | None = None
     listwise: Listwise | None = None
 
@@ -129,9 +125,9 @@ class SystemFigures:
         values = (pairs.win_rate, pairs.lc_win_rate, lists.win_rate, lists.average_rank, pairs.consistency)
         return dict(zip(MEASURES, values, strict=True))
 
-    def group(self, design: Design, group: Group) -> dict[str, Interval]:
-        """Return its win rate in pairs or average rank in lists by role or judge, in the result's order."""
-        values: dict[str, Interval | None] = getattr(getattr(self, design), group, {})
+    def group(self, group: Group) -> dict[str, Interval]:
+        """Return its win rate in pairs by role or judge, in the result's order."""
+        values: dict[str, Interval | None] = getattr(self.pairwise, group, {})
         return {name: value for name, value in values.items() if value is not None}
 
 
@@ -333,10 +329,6 @@ class JudgingResult(Result):
             scores[name] = self.diagnostics.biases.get(key)
             score = _format_score(scores[name], form)
             rows.append(TableRow((name,), (score, ideal)))
-        for canary, share in self.diagnostics.copied.items():
-            name = f"Verdict copied from {canary}"
-            scores[name] = share
-            rows.append(TableRow((name,), (_format_score(share, PERCENT), "0 %")))
         heads = ("Found", "Without bias")
         note = describe_intervals(scores.items())
         return Table("The judges’ biases", ("Measure",), heads, tuple(rows), note, left=heads)
@@ -366,11 +358,11 @@ class JudgingResult(Result):
         """Select the systems that were judged in this design."""
         return [model for model in self.models if getattr(model, design) is not None]
 
-    def list_groups(self, design: Design, group: Group) -> tuple[str, ...]:
+    def list_groups(self, group: Group) -> tuple[str, ...]:
         """List roles or judges in order of appearance."""
         names: dict[str, None] = {}
         for model in self.models:
-            names |= dict.fromkeys(model.group(design, group))
+            names |= dict.fromkeys(model.group(group))
         return tuple(names)
 
 

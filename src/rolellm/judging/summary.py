@@ -28,7 +28,7 @@ from rolellm.judging.result import (
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.verdicts import DESIGNS, LEAST_AGREEMENT, RowValues, Tally, compute_sign
 from rolellm.scoring.statistics.agreement import compute_fleiss_kappa
-from rolellm.scoring.statistics.intervals import NONE, SHARE, Interval, adjust_p_values
+from rolellm.scoring.statistics.intervals import NONE, Interval, adjust_p_values
 from rolellm.scoring.statistics.logistic_fits import fit_length_control
 
 #: The fewest rows on which a canary that wins less than half, but not for sure, counts against a judge.
@@ -78,7 +78,6 @@ def _build_figures(tally: Tally, judges: Sequence[JudgedBy]) -> Iterator[SystemF
         pairwise = None
         if tally.values(name, "win") or name in tally.withheld:
             pairwise = _measure_pairs(tally, name)
-        lengths = tally.lengths[name]
         own_judges = [judge.name for judge in judges if name in judge.flagged]
         yield SystemFigures(
             name,
@@ -86,8 +85,7 @@ def _build_figures(tally: Tally, judges: Sequence[JudgedBy]) -> Iterator[SystemF
             system.model,
             system.family,
             tuple(own_judges),
-            len(lengths),
-            tally.estimate(lengths.items(), NONE),
+            len(tally.lengths[name]),
             pairwise,
             _measure_lists(tally, name),
         )
@@ -115,7 +113,7 @@ def _measure_pairs(tally: Tally, name: str) -> Pairwise:
         control.rate,
         control.problem,
         consistency,
-        tally.estimate_roles(win_rates, SHARE),
+        tally.estimate_roles(win_rates),
         rates_by_judge,
     )
 
@@ -126,7 +124,7 @@ def _measure_lists(tally: Tally, name: str) -> Listwise | None:
         return None
     bounds = tally.get_rank_bounds(name)
     above = tally.estimate(tally.values(name, "above").items())
-    return Listwise(tally.estimate(ranks.items(), bounds), above, tally.estimate_roles(ranks, bounds))
+    return Listwise(tally.estimate(ranks.items(), bounds), above)
 
 
 def compare_systems(tally: Tally) -> Iterator[SystemTest]:
@@ -225,7 +223,7 @@ def is_shown_fit(result: JudgingResult) -> bool:
         if not canaries or certificate.startswith(("unfit", "undecided")):
             return False
         for canary in canaries:
-            rate = canary.group("pairwise", "by_judge").get(judge.name)
+            rate = canary.group("by_judge").get(judge.name)
             if rate is None or not is_beaten(rate):
                 return False
     return True
@@ -266,7 +264,7 @@ def _describe_canaries(result: JudgingResult) -> Iterator[str]:
 
 def _list_canary_rates(canary: SystemFigures) -> Iterator[tuple[str, Interval, str]]:
     """Yield a canary's win rates: by judge in pairs, then in lists; each with the judge and what it judged."""
-    for name, rate in canary.group("pairwise", "by_judge").items():
+    for name, rate in canary.group("by_judge").items():
         yield f"the judge {name}", rate, "pairs"
     list_rate = canary.measures()["list_win_rate"]
     if list_rate is not None:

@@ -347,18 +347,13 @@ class Tally(RowClusters):
         ranked = {system.name for system in self.comparison.systems} - self.comparison.canaries
         return 1.0, float(len(ranked | {name}))
 
-    def estimate_roles(self, values: Mapping[str, float], bounds: Ends) -> dict[str, Interval | None]:
-        """Estimate means by role; those without a value are left out.
-
-        Args:
-            values: By row id.
-            bounds: The lowest and the highest value that there can be.
-        """
+    def estimate_roles(self, values: Mapping[str, float]) -> dict[str, Interval | None]:
+        """Estimate the means by role of values by row id; roles without a value are left out."""
         by_role: dict[str, RowValues] = defaultdict(list)
         for row in self.comparison.rows:
             if row.id in values:
                 by_role[row.role].append((row.id, values[row.id]))
-        return {role: self.estimate(items, bounds) for role, items in by_role.items()}
+        return {role: self.estimate(items) for role, items in by_role.items()}
 
     @cached_property
     def withheld(self) -> frozenset[str]:

@@ -205,7 +205,7 @@ class Evidence:
         """List the tests of win rates that may be said: of enough rows, and by judges that are shown to be fit."""
         if self.judged is None or not is_shown_fit(self.judged):
             return
-        roles = len(self.judged.list_groups("pairwise", "by_role"))
+        roles = len(self.judged.list_groups("by_role"))
         rates = {}
         for model in self.judged.models:
             rate = model.measures()["win_rate"]

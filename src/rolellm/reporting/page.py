@@ -188,7 +188,7 @@ class Section:
         if self.judged is None:
             yield format_count(len(roles), "role")
             return
-        roles |= {*self.judged.list_groups("pairwise", "by_role")}
+        roles |= {*self.judged.list_groups("by_role")}
         yield format_count(len(roles), "role")
         yield f"{self.judged.rows:,} rows"
         yield format_count(self.judged.questions, "question")
@@ -218,7 +218,7 @@ class Section:
         """
         notes = [*self._describe_table(), *self._describe_published()]
         blocks = [Block("All figures", f"{prefix}figures", tables=[self.table], notes=notes)]
-        by_role = self._select_tables("roles-win-rate", "roles-rank", "roles-rouge")
+        by_role = self._select_tables("roles-win-rate", "roles-rouge")
         if by_role:
             blocks.append(Block("By role", f"{prefix}roles", tables=by_role))
         if self.judged:

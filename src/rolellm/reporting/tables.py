@@ -6,8 +6,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow
-from rolellm.core.text import join_names
-from rolellm.judging.records import Design
 from rolellm.judging.result import MEASURES, Group, JudgingResult, SystemFigures
 from rolellm.scoring.published import PublishedTable
 from rolellm.scoring.score_report import COLUMNS, METRICS, ScoreReport
@@ -16,8 +14,6 @@ PAIRS, LISTS = MEASURES["win_rate"], MEASURES["list_win_rate"]
 _FORMATS = dict.fromkeys((MEASURES["average_rank"], "Difference"), Format(2))
 #: Options in which scores must be equal to compare.
 COMPARED = ("protocol", "config", "split")
-#: What a result's groups are called, and the tables that show them.
-_GROUPS: Mapping[Group, str] = {"by_role": "role", "by_judge": "judge"}
 
 
 def roles_of(reports: Iterable[ScoreReport]) -> tuple[str, ...]:
@@ -60,7 +56,6 @@ def system_table(
         published_rows = _list_published_rows(published, table.columns)
         table = replace(table, rows=(*published_rows, *table.rows))
         notes.append(f"Published rows: {published.source}")
-    notes += list_absent(reports)
     return replace(_add_markers(table, reports), note=". ".join(filter(None, notes)))
 
 
@@ -76,44 +71,18 @@ def _list_published_rows(table: PublishedTable, heads: Sequence[str]) -> Iterato
 
 
 def _add_markers(table: Table, reports: Mapping[str, ScoreReport]) -> Table:
-    """Add a line for each floor, baseline and reference of the systems that is not yet one of the table's lines.
-
-    Systems that answered other rows have other floors; each is then marked with the systems whose rows it is on.
-    """
+    """Add a line for each floor, baseline and reference of the systems that is not yet one of the table's lines."""
     names = {row.names[-1] for row in table.rows}
-    systems_by_line: dict[str, dict[TableRow, list[str]]] = {}
-    for system, report in reports.items():
+    rows = [*table.rows]
+    for report in reports.values():
         markers = report.scale.markers if report.scale else {}
         for name, marker in markers.items():
-            if name in names:
-                continue
-            marks = (marker.kind,) if marker.label(name) != name else ()
-            cells = tuple(map(marker.metrics.get, table.columns))
-            line = TableRow((name,), cells, marks, marker.kind)
-            systems_of_line = systems_by_line.setdefault(name, {})
-            systems_of_line.setdefault(line, []).append(system)
-    rows = [*table.rows]
-    for lines in systems_by_line.values():
-        for line, systems in lines.items():
-            more = (f"rows of {join_names(systems)}",) if len(lines) > 1 else ()
-            rows.append(replace(line, marks=line.marks + more))
+            if name not in names:
+                names.add(name)
+                marks = (marker.kind,) if marker.label(name) != name else ()
+                cells = tuple(map(marker.metrics.get, table.columns))
+                rows.append(TableRow((name,), cells, marks, marker.kind))
     return replace(table, rows=tuple(rows))
-
-
-def list_absent(reports: Mapping[str, ScoreReport]) -> list[str]:
-    """Say which floors and references no system has."""
-    present: set[str] = set()
-    notes: dict[str, None] = {}
-    for report in reports.values():
-        if report.scale:
-            present.update(f"“{name}”" for name in report.scale.markers)
-            notes |= dict.fromkeys(report.scale.notes)
-    # What one system lacks, another may have.
-    absent = []
-    for note in notes:
-        if not any(name in note for name in present):
-            absent.append(note)
-    return absent
 
 
 def role_table(reports: Mapping[str, ScoreReport]) -> Table | None:
@@ -139,29 +108,25 @@ def describe_recipe(reports: Mapping[str, ScoreReport]) -> str:
 def judged_tables(judged: JudgingResult) -> dict[str, Table | None]:
     """Build every table of a result by a name fit for a file; ``None`` where there is nothing to show."""
     tables: dict[str, Table | None] = {}
-    tables["roles-win-rate"] = group_table(judged, "pairwise", "by_role")
-    tables["roles-rank"] = group_table(judged, "listwise", "by_role")
+    tables["roles-win-rate"] = group_table(judged, "by_role")
     if len(judged.judges) > 1:
-        tables["judges-win-rate"] = group_table(judged, "pairwise", "by_judge")
+        tables["judges-win-rate"] = group_table(judged, "by_judge")
     tables["tests"] = differences_table(judged)
     tables["habits"] = judged.build_bias_table()
     return tables
 
 
-def group_table(judged: JudgingResult, design: Design, group: Group) -> Table | None:
-    """Build a line a role or judge, a column a system: win rate in pairs, average rank in lists."""
-    models = judged.judged(design)
-    figures = [system.group(design, group) for system in models]
+def group_table(judged: JudgingResult, group: Group) -> Table | None:
+    """Build a line a role or judge, a column a system: win rates in pairs."""
+    models = judged.judged("pairwise")
     rows = []
-    for key in judged.list_groups(design, group):
-        cells = [of_system.get(key) for of_system in figures]
+    for key in judged.list_groups(group):
+        cells = [system.group(group).get(key) for system in models]
         rows.append(TableRow((key,), tuple(cells)))
-    word = _GROUPS[group]
-    title, form = f"Average rank by {word}", Format(2)
-    if design == "pairwise":
-        title, form = f"Win rate by {word}, %", PERCENT
+    word = group.removeprefix("by_")
     names = tuple(system.name for system in models)
-    formats = dict.fromkeys(names, form)
+    formats = dict.fromkeys(names, PERCENT)
+    title = f"Win rate by {word}, %"
     return Table(title, (word.capitalize(),), names, tuple(rows), formats=formats) if rows else None
 
 
@@ -173,16 +138,13 @@ def differences_table(judged: JudgingResult) -> Table | None:
         difference: Cell = test.difference
         if test.difference is not None and test.measure == "win_rate":
             difference = _scale(test.difference, 100)
-        verdict = None
-        if test.p_adjusted is not None:
-            verdict = "differ" if test.p_adjusted < 0.05 else "may be equal"
         p_values = (_format_p_value(test.p), _format_p_value(test.p_adjusted))
         measure = names.get(test.measure, test.measure)
         pair = f"{test.a} − {test.b}"
-        rows.append(TableRow((measure, pair), (difference, *p_values, verdict)))
-    heads = ("Difference", "p", "p, Holm", "At 5 %")
+        rows.append(TableRow((measure, pair), (difference, *p_values)))
+    heads = ("Difference", "p", "p, Holm")
     table = Table("Paired tests", ("Measure", "Pair"), heads, tuple(rows), folded=True)
-    return replace(table, formats=_FORMATS, left=heads[3:]) if rows else None
+    return replace(table, formats=_FORMATS) if rows else None
 
 
 def _scale(score: Interval, times: float) -> Interval:

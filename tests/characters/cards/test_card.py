@@ -24,17 +24,8 @@ from .conftest import chunk, make_card, text_chunk, write_png
 # --- JSON
 
 
-@pytest.mark.parametrize(
-    ("value", "note"),
-    [
-        pytest.param({"data": {"name": "A"}}, "no `spec`", id="no spec"),
-        pytest.param({"spec": "chara_card_v4", "data": {"name": "A"}}, "chara_card_v4", id="a later spec"),
-    ],
-)
-def test_a_card_of_another_version_is_read_with_a_note(value: Any, note: str) -> None:
-    card = parse_card(json.dumps(value).encode())
-    assert card.name == "A"
-    assert any(note in text for text in card.notes)
+def test_a_card_without_a_spec_is_one_of_v2() -> None:
+    assert parse_card(b'{"data": {"name": "A"}}').spec == "v2"
 
 
 def test_a_wrong_type_that_nothing_depends_on_is_noted() -> None:

@@ -246,7 +246,6 @@ def only(*candidates: Candidate, **settings: object) -> list[Verdict]:
     ("question", "answer", "language", "reason"),
     [
         pytest.param("Ada, why?", "word " * 201, "en", "the answer has 201 words, more than 200", id="long answer"),
-        pytest.param("Ada\u202e, why?", "So.", "en", "the question has control characters in it", id="bidi"),
         pytest.param("Ada, why?", "ada,  WHY?", "en", "the answer repeats the question", id="echo"),
         pytest.param("鲁智深，何故？", "Because of the donkey.", "zh", "the answer is not in Chinese", id="English"),
         pytest.param(

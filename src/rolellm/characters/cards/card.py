@@ -15,7 +15,6 @@ from __future__ import annotations
 import base64
 import io
 import json
-import re
 import shutil
 import warnings
 import zipfile
@@ -48,7 +47,6 @@ _MAX_FILE, _MAX_MEMBERS = 256 * 2**20, 100_000
 
 _PNG_START = b"\x89PNG\r\n\x1a\n"
 _ZIP_START = b"PK\x03\x04"
-_LATER_VERSION = re.compile(r"chara_card_v([4-9]|[1-9][0-9]{1,3})")
 _MAX_NOTES = 20
 
 
@@ -131,7 +129,7 @@ def parse_card(raw: bytes) -> Card:
     if not isinstance(value, dict):
         raise CardError(f"not a card: expected a JSON object, found {type(value).__name__}")
     notes: list[str] = []
-    spec = _detect_spec(value, notes)
+    spec = _detect_spec(value)
     if spec == "v1":
         data, path = value, ""
     else:
@@ -155,13 +153,14 @@ def describe_value(value: Any) -> str:
     return ascii(value)[:60]
 
 
-def _detect_spec(value: Mapping[str, Any], notes: list[str]) -> Spec:
+def _detect_spec(value: Mapping[str, Any]) -> Spec:
     head = value.get("spec")
+    spec = _HEADS.get(head) if isinstance(head, str) else None
     if isinstance(value.get("persona"), dict):
         raise CardError("a character in Agnai's own format, not a card; in Agnai, export it as Tavern")
     if not isinstance(value.get("data"), dict):
-        is_flat = isinstance(value.get("name"), str) and not value.keys().isdisjoint(V1_FIELDS[1:])
-        if is_flat and head not in _HEADS:
+        has_fields = isinstance(value.get("name"), str) and not value.keys().isdisjoint(V1_FIELDS[1:])
+        if spec is None and has_fields:
             return "v1"
         shown = [ascii(name)[1:-1][:30] for name in list(value)[:8]]
         names = ", ".join(shown) or "none"
@@ -170,17 +169,12 @@ def _detect_spec(value: Mapping[str, Any], notes: list[str]) -> Spec:
             f"another field of V1; found the members {names}"
         )
     if head is None:
-        notes.append("it has no `spec`; it was read as V2")
         return "v2"
-    if isinstance(head, str):
-        if head in _HEADS:
-            return _HEADS[head]
-        if _LATER_VERSION.fullmatch(head):
-            notes.append(f"its `spec` is {head}; it was read as V3")
-            return "v3"
-    raise CardError(
-        f"not a character card: expected `spec` chara_card_v2 or chara_card_v3, found {describe_value(head)}"
-    )
+    if spec is None:
+        raise CardError(
+            f"not a character card: expected `spec` chara_card_v2 or chara_card_v3, found {describe_value(head)}"
+        )
+    return spec
 
 
 #: The kinds of a card's fields in words.

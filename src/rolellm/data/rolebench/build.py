@@ -27,7 +27,7 @@ from rolellm.core.sanitize import make_markdown_environment
 from rolellm.core.table import Table
 from rolellm.core.text import join_names
 from rolellm.data.rolebench.release import Release, iter_rows, list_splits
-from rolellm.data.rolebench.schema import CONFIGS, DEFAULT_CONFIG, REPO_ID, Config, get_config, get_schema
+from rolellm.data.rolebench.schema import CONFIGS, DEFAULT_CONFIG, REPO_ID, SAMPLE, Config, get_config, get_schema
 from rolellm.data.rolebench.source import MissingFilesWarning, Source, find_own_manifest, locate
 from rolellm.data.rolebench.statistics import TableOne
 
@@ -152,18 +152,12 @@ def build(
     built = []
     with tempfile.TemporaryDirectory(dir=target, prefix=".building-") as scratch:
         for config in chosen:
-            # All that there is: a release may lack a config, and one of roles without reviewed names has no twins.
-            may_lack = configs is None and not config.embedded
             try:
                 source = locate(config, None if config.embedded else data_dir, revision=revision)
-            except ReleaseNotFoundError:
-                if may_lack:
-                    continue
-                raise
-            try:
                 built.append(_write_config(Path(scratch), config, source))
             except ReleaseNotFoundError:
-                if not (configs is None and config.anonymous):
+                # All that there is: a release may lack a config, and one of roles without reviewed names has no twins.
+                if configs is not None or config.name == SAMPLE:
                     raise
         if configs is None and all(item.config.embedded for item in built):
             # There is no release: this says so.

@@ -8,7 +8,6 @@ is itself dropped.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
@@ -41,8 +40,6 @@ _SAME_ANSWER: Final = 0.7
 #: release's 19,016 role-specific answers.
 _LONG_CLAUSE: Final = 4
 _CLAUSE_END: Final = re.compile(r"[,.;:!?，。；：！？、…\n]+")
-#: Zero-width joiners, of which emoji are made, and the soft hyphen.
-_JOINERS: Final = "\u200c\u200d\u00ad"
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,8 +181,6 @@ def find_form_problem(question: str, answer: str, language: Language) -> str | N
         if length > longest:
             unit = "characters" if language == "zh" else "words"
             return f"the {name} has {length} {unit}, more than {longest}"
-        if any(map(_is_control, text)):
-            return f"the {name} has control characters in it"
         if not any(map(str.isalpha, text)):
             return f"the {name} has no words"
         if detect_language(text) != language:
@@ -199,10 +194,6 @@ def find_form_problem(question: str, answer: str, language: Language) -> str | N
         if _measure_length(clause, language) >= _LONG_CLAUSE:
             seen.add(clause)
     return None
-
-
-def _is_control(character: str) -> bool:
-    return character not in _JOINERS and unicodedata.category(character) in ("Cc", "Cf", "Co", "Cs")
 
 
 def _measure_length(text: str, language: Language) -> int:
