@@ -103,6 +103,12 @@ MINE = ["That is the storm bell, friend.", "Old Hawke cast it of drowned anchors
 THEIRS = ["I do not know.", "No idea.", "Four"]
 
 
+def test_half_a_surrogate_pair_becomes_text() -> None:
+    names = ("questions", "roles", "descriptions", "knowledge")
+    (row,) = build_rows(1, **{name: [f"{name}\ud800"] for name in names})
+    assert "\ud800" not in "".join(map(str, row.values()))
+
+
 def test_rows_are_made_of_what_is_known() -> None:
     bell, hawke, sum_ = build_rows(3, **COLUMNS)
     assert (bell["subset"], bell["references"]) == ("role_specific", "It is the storm bell.")

@@ -204,6 +204,15 @@ def test_the_releases_layout(tmp_path: Path, write_release: Any) -> None:
     assert load_profiles("instruction-generalization-eng", folder, roles=["Fox"])[0].turns == read
 
 
+@pytest.mark.parametrize("role", ["Narrator", "Stage Direction", "旁白", "scene"])
+def test_a_role_that_is_called_like_narration(tmp_path: Path, role: str) -> None:
+    path = tmp_path / "turns.jsonl"
+    turns = [Turn(role, "Once.", "speech"), Turn("narrator", "A bell.", "narration"), Turn("x", "exits", "direction")]
+    write_turns(path, turns, role, layout="release")
+    read = [(turn.kind, turn.content, turn.speaker == role) for turn in read_turns(path, role)]
+    assert read == [("speech", "Once.", True), ("narration", "A bell.", False), ("direction", "exits", False)]
+
+
 @pytest.mark.parametrize(
     ("bad", "message"),
     [

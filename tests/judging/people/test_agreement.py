@@ -95,6 +95,20 @@ def test_a_known_kappa_is_recovered_within_its_interval(tmp_path: Path, agreed: 
     assert one["spearman"] is None
 
 
+def test_people_who_copy_one_truth_agree_by_its_square(tmp_path: Path) -> None:
+    chance = random.Random(7)
+    rows = [row.id for row in make_rows(500)]
+    truth = {row: chance.choice([1, 0, -1]) for row in rows}
+    run = make(tmp_path, 500, TWO, [one for row in rows for one in verdicts(row, "judge", truth[row])])
+    for who in ("anna", "bela", "cem"):
+        said = {row: truth[row] if chance.random() < 0.7 else chance.choice([1, 0, -1]) for row in rows}
+        write_labels(run, who, {row: dict(zip(TWO, SAID[said[row]], strict=True)) for row in rows})
+    found = measure_agreement(run).to_dict()
+    kappas = {one["a"] + one["b"]: one["kappa"]["mean"] for one in found["human_human"]}
+    assert kappas == dict.fromkeys(("annabela", "annacem", "belacem"), pytest.approx(0.49, abs=0.1))
+    assert found["fleiss_kappa"]["mean"] == pytest.approx(0.49, abs=0.07) and found["fleiss_kappa"]["n"] == 500
+
+
 def test_lists_are_compared_pair_by_pair_and_canaries_left_out(tmp_path: Path) -> None:
     chance = random.Random(3)
     rows = [row.id for row in make_rows(60)]
