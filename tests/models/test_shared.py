@@ -60,13 +60,16 @@ def together(model: Any, prompts: list[list[int]], shared: list[int], tokens: in
     return engine.replies(prompts, shared, limit=tokens, stops=[END], choose=lambda logits, *_: logits.argmax(-1))
 
 
-@pytest.mark.parametrize(
+EACH_FAMILY = pytest.mark.parametrize(
     ("family", "sizes"),
     [
         pytest.param(*case.values, id=case.id, marks=families.NEEDS_CAPS if case.id == "gemma2" else ())
         for case in families.EXACT
     ],
 )
+
+
+@EACH_FAMILY
 def test_replies_are_token_for_token_those_of_generate_one_by_one(family: str, sizes: dict[str, Any]) -> None:
     model = new_model(family, VOCABULARY, **sizes).eval()
     before = model.config._attn_implementation
@@ -78,13 +81,7 @@ def test_replies_are_token_for_token_those_of_generate_one_by_one(family: str, s
     assert model.config._attn_implementation == before
 
 
-@pytest.mark.parametrize(
-    ("family", "sizes"),
-    [
-        pytest.param(*case.values, id=case.id, marks=families.NEEDS_CAPS if case.id == "gemma2" else ())
-        for case in families.EXACT
-    ],
-)
+@EACH_FAMILY
 def test_the_next_turn_of_a_talk_reads_only_what_is_new(family: str, sizes: dict[str, Any]) -> None:
     model = new_model(family, VOCABULARY, **sizes).eval()
     engine = SharedGeneration(model, "cpu")

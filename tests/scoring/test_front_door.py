@@ -63,22 +63,6 @@ class TestGenerate:
         (made,) = report.fingerprint["predictions"]
         assert made["generation"]["model_hash"] == meta["model_hash"]
 
-    @pytest.mark.parametrize(
-        ("model", "dataset", "options", "words"),
-        [
-            pytest.param("m", [{"role": "a", "text": "b"}], {}, "column question; it has: role, text", id="column"),
-            pytest.param("m", {"train": [], "test": []}, {}, "found several: train, test", id="splits"),
-            pytest.param("m", 7, {}, "found int", id="no-dataset"),
-            pytest.param(None, ASKED, {}, "no model is named", id="no-model"),
-            pytest.param("m", ASKED, {"temprature": 1}, "mean temperature", id="option"),
-        ],
-    )
-    def test_what_cannot_be_answered_is_refused_in_words(
-        self, model: Any, dataset: Any, options: dict[str, Any], words: str, tmp_path: Path
-    ) -> None:
-        with pytest.raises(SettingsError, match=words):
-            rolellm.generate(model, dataset, out=tmp_path / "p.jsonl", **options)
-
     def test_models_behind_an_api_answer_from_the_journal_the_second_time(
         self, sample: Dataset, tmp_path: Path, llm_server: Callable[..., Any]
     ) -> None:
@@ -137,18 +121,36 @@ class TestScore:
         assert back.to_dict() == report.to_dict()
         assert back._repr_html_() == shown
 
-    @pytest.mark.parametrize(
-        ("predictions", "options", "error", "words"),
-        [
-            pytest.param(["a"], {}, SettingsError, "pass the rows that they answer", id="texts-alone"),
-            pytest.param([{"prediction": "a"}], {}, SettingsError, "lacks the column references", id="no-references"),
-            pytest.param([{"prediction": "a", "references": []}], {}, DataError, "row 0 has no reference", id="empty"),
-            pytest.param([{"references": ["a"]}], {}, SettingsError, "lack the column prediction", id="no-predictions"),
-            pytest.param(ANSWERED, {"protocl": 1}, SettingsError, "did you mean protocol", id="option"),
-        ],
-    )
-    def test_what_cannot_be_scored_is_refused_in_words(
-        self, predictions: Any, options: dict[str, Any], error: type[Exception], words: str
-    ) -> None:
-        with pytest.raises(error, match=words):
-            rolellm.score(predictions, **options)
+
+def generate(model: Any, dataset: Any, **options: Any) -> Callable[[Path], object]:
+    return lambda folder: rolellm.generate(model, dataset, out=folder / "p.jsonl", **options)
+
+
+def score(predictions: Any, **options: Any) -> Callable[[Path], object]:
+    return lambda _: rolellm.score(predictions, **options)
+
+
+@pytest.mark.parametrize(
+    ("call", "words"),
+    [
+        pytest.param(generate("m", [{"role": "a", "text": "b"}]), "column question; it has: role, text", id="column"),
+        pytest.param(generate("m", {"train": [], "test": []}), "found several: train, test", id="splits"),
+        pytest.param(generate("m", 7), "found int", id="no-dataset"),
+        pytest.param(generate(None, ASKED), "no model is named", id="no-model"),
+        pytest.param(generate("m", ASKED, temprature=1), "mean temperature", id="option-of-generate"),
+        pytest.param(score(["a"]), "pass the rows that they answer", id="texts-alone"),
+        pytest.param(score([{"prediction": "a"}]), "lacks the column references", id="no-references"),
+        pytest.param(score([{"references": ["a"]}]), "lack the column prediction", id="no-predictions"),
+        pytest.param(score(ANSWERED, protocl=1), "did you mean protocol", id="option-of-score"),
+    ],
+)
+def test_what_cannot_be_answered_or_scored_is_refused_in_words(
+    call: Callable[[Path], object], words: str, tmp_path: Path
+) -> None:
+    with pytest.raises(SettingsError, match=words):
+        call(tmp_path)
+
+
+def test_a_row_without_references_is_named() -> None:
+    with pytest.raises(DataError, match="row 0 has no reference"):
+        rolellm.score([{"prediction": "a", "references": []}])
