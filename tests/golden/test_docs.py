@@ -27,10 +27,12 @@ OTHERS = {
     "--reward_funcs",
     # Of vLLM, SGLang and ray.
     *(
+        "--enable-auto-tool-choice",
         "--enable-lora",
         "--lora-modules",
         "--max-lora-rank",
         "--max-model-len",
+        "--tool-call-parser",
         "--head",
         "--lora-paths",
         "--chat-template",

@@ -93,7 +93,7 @@ def _make_role(role: str, folder: Path, llm: LLM) -> dict[str, Any]:
     # One reply each to the role's own questions is RoleGPT's baseline for them.
     own = read_instructions(folder / "instruct" / KEPT, character)
     run_step(Respond(character, own, RespondSettings(replies=1)), llm, folder / "respond-questions")
-    source = {"role": role, "language": character.language, "script": script.name, "format": parsed.format}
+    source = {"role": role, "language": character.language}
     profile = {
         "turns": parsed.kinds,
         "own_lines": built.summary["counts"]["own_lines"],

@@ -17,7 +17,7 @@ from importlib import resources
 from typing import Any, ClassVar, Final, NamedTuple
 
 from rolellm.characters.scripts.novel import read_paragraphs
-from rolellm.characters.scripts.parse import ParsedScript, ScriptReading, select_role
+from rolellm.characters.scripts.parse import OUTCOMES, ParsedScript, ScriptReading, select_role
 from rolellm.characters.scripts.reading import ScriptTurn
 from rolellm.core.errors import SettingsError
 from rolellm.core.fingerprint import hash_json
@@ -62,11 +62,6 @@ class Passage:
 
     text: str
     asked: tuple[tuple[int, ...], ...]
-
-
-#: What may become of a quotation that was asked about: a person of the text speaks it, nobody does (it is narration),
-#: the name is not in the passage, or none, or the reply does not have it.
-OUTCOMES: Final = ("answered", "nobody", "refused", "missing")
 
 
 def split_passages(reading: ScriptReading, counter: TokenCounter) -> list[Passage]:

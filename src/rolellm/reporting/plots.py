@@ -72,16 +72,6 @@ def _draw(name: str, title: str, high: float, **parts: Any) -> str:
     return template.render(title=label(title, 400), wide=_WIDE, high=high, font=_FONT, **parts)
 
 
-def _choose_ticks(high: float) -> list[float]:
-    """Choose round numbers from 0 along an axis: at most six."""
-    rough = high * 0.999 / 5
-    power = 10.0 ** math.floor(math.log10(rough))
-    steps = [times * power for times in (1, 2, 5, 10)]
-    step = min(step for step in steps if step >= rough)
-    last = math.floor(round(high / step, 6))
-    return [round(number * step, 10) for number in range(last + 1)]
-
-
 def draw_dots(title: str, measures: Sequence[PlotMeasure], series: Mapping[str, int], form: Format = ROUGE) -> str:
     """Draw scores with their 95 % intervals, a line each under the heading of their measure.
 
@@ -128,9 +118,10 @@ def draw_dots(title: str, measures: Sequence[PlotMeasure], series: Mapping[str, 
             group["center"] = find_x(measure.center)
         groups.append(group)
     ticks = []
-    for tick in _choose_ticks(tenths / 10 * form.scale):
-        x = find_x(tick / form.scale)
-        ticks.append((x, f"{tick:g}"))
+    step = 1 if tenths <= 5 else 2
+    for tenth in range(0, tenths + 1, step):
+        tick = tenth / 10
+        ticks.append((find_x(tick), f"{tick * form.scale:g}"))
     edges = {"left": _NAMES, "right": _NAMES + _PLOT, "top": _HEADING, "bottom": y}
     return _draw("dots.svg.jinja", title, y + _HEADING, groups=groups, ticks=ticks, **edges)
 

@@ -48,8 +48,9 @@ _QUOTED: Final = re.compile("[“「『\"«„]|(?:^|(?<=\\s))[‘']", re.MULTIL
 _SAID_QUOTED: Final = re.compile("[^\\S\n]*[“「『\"«„‘']")
 _CHINESE_ACT: Final = re.compile(r"^[ \t\u3000]*第[一二三四五六七八九十\d]{1,3}幕", re.MULTILINE)
 _TABLES: Final = (".csv", ".tsv", ".jsonl", ".json")
-# What may become of a quotation that a model was asked about.
-_OUTCOMES = ("answered", "nobody", "refused", "missing")
+#: What may become of a quotation that a model was asked about: a person of the text speaks it, nobody does (it is
+#: narration), the name is not in the passage, or none, or the reply does not have it.
+OUTCOMES: Final = ("answered", "nobody", "refused", "missing")
 # Names that are listed.
 _LISTED = 15
 # In a dialogue, at least every fifth speech is another's than the one before.
@@ -381,7 +382,7 @@ class ScriptSummary(Result):
         remarks: list[str] = []
         if self.attribution:
             counts = self.attribution
-            outcomes = ", ".join(f"{counts[name]:,} {name}" for name in _OUTCOMES)
+            outcomes = ", ".join(f"{counts[name]:,} {name}" for name in OUTCOMES)
             remarks.append(f"{counts['asked']:,} quotations asked about: {outcomes}.")
             spent = counts["spent"]
             remarks.append(f"{spent['calls']:,} calls, {spent['from_journal']:,} requests from the journal.")

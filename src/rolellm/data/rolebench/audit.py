@@ -19,20 +19,6 @@ from rolellm.data.rolebench.schema import CONFIGS, Config, SourceFile
 from rolellm.data.rolebench.statistics import locate_any
 
 _AUDITED = ("instruction-generalization-eng", "role-generalization-eng", "instruction-generalization-zh")
-#: The checks, gravest first.
-_CHECKS = (
-    "(role, question) in train",
-    "answer in train",
-    "question in train",
-    "held-out role in train",
-    "(role, question) in another test",
-    "baseline file is another config's",
-    "baseline among the references",
-    "baseline missing",
-    "duplicate (role, question)",
-    "inconsistent schema",
-)
-
 Row = dict[str, Any]
 #: Lists what two rows may share.
 ListKeys = Callable[[Row], Sequence[str]]
@@ -59,7 +45,7 @@ class AuditFinding:
 
 @dataclass(frozen=True, slots=True, repr=False)
 class Audit(Result):
-    """Faults of a release, gravest first.
+    """Faults of a release, those of most rows first.
 
     Attributes:
         findings: Each fault of each file.
@@ -136,7 +122,8 @@ def audit_release(data_dir: str | Path | None = None) -> Audit:
             findings += _check_baselines(release, file)
         tests += config_tests
     faults = [finding for finding in findings if finding.count]
-    faults.sort(key=lambda finding: _CHECKS.index(finding.check))
+    # The worst is what most rows have.
+    faults.sort(key=lambda finding: -finding.count / finding.of)
     unread = dict.fromkeys(map(str, skipped))
     return Audit(tuple(faults), tuple(unread), root)
 
