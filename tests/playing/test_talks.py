@@ -206,6 +206,15 @@ def test_a_broken_last_line_is_named_and_nothing_is_lost(tmp_path: Path) -> None
         ),
         pytest.param([], "not a talk: the first line", id="empty"),
         pytest.param([{"name": "Ada", "is_user": False, "mes": "Aye."}], "not a talk: the first line", id="no-header"),
+        pytest.param(
+            [
+                {"character_name": "Ada", "chat_metadata": {}},
+                {"name": "Ada", "is_user": False, "mes": "Aye."},
+                {"name": "Fox", "is_user": False, "mes": "Nay."},
+            ],
+            r"a group's talk \(Ada, Fox\)",
+            id="group",
+        ),
     ],
 )
 def test_a_file_that_is_not_a_talk_with_the_role_is_refused(lines: list[Any], words: str, tmp_path: Path) -> None:

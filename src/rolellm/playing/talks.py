@@ -126,6 +126,10 @@ class Talk:
         name = talk.header["character_name"]
         if fold(str(name)) not in map(fold, part.sheet.names):
             raise SettingsError(f"{path} is a talk with {name}, not with {role}; name one with {role}")
+        names = {str(turn.get("name")) for turn in talk.turns if not turn.get("is_user")}
+        if len(names) > 1:
+            speakers = ", ".join(sorted(names))
+            raise SettingsError(f"{path} is a group's talk ({speakers}); a group talks through `rolellm serve`")
         if bad:
             return talk, f"{bad[0]}. The talk goes on without it"
         talk._stamp = _get_stamp(path)
