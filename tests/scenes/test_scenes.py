@@ -29,14 +29,14 @@ from rolellm.runs import Run, run_step
 from rolellm.scenes.coser import (
     compare_scores,
     compute_rouge_l,
-    find_only_named,
     read_coser_rows,
     repeat_last_line,
     rescore,
     swap_profiles,
 )
 from rolellm.scenes.critique import CritiqueScenes
-from rolellm.scenes.play import PlayScenes, ScenesResult, keep_own_lines, play_scene
+from rolellm.scenes.names import find_only_named, keep_own_lines
+from rolellm.scenes.play import PlayScenes, ScenesResult, play_scene
 from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter, Secret, read_scene
 from rolellm.scenes.visibility import SceneTurn, build_talk, find_lapses
 
@@ -187,6 +187,20 @@ def test_who_was_named_last_is_next(tmp_path: Path) -> None:
     stage = scene(speakers="named", turns=5, opening=({"Brom": "Ada?"},), first="Ada")
     played = play(tmp_path, stage, lambda request: answers[request.tag.rpartition("/")[2]])
     assert [turn.speaker for turn in played.result.scenes[0].turns] == ["Brom", "Ada", "Cleo", "Brom", "Ada"]
+
+
+@pytest.mark.parametrize("speakers", ["named", "model"])
+def test_a_part_of_a_name_names_a_speaker(tmp_path: Path, speakers: Any) -> None:
+    characters = tuple(replace(each, name=f"{each.name} Quill") for each in scene().characters)
+    stage = scene(characters=characters, speakers=speakers, turns=2, first="Ada Quill")
+    answers = {
+        "Ada Quill": "Cleo, also you!",
+        "Cleo Quill": "Ask brom quill.",
+        "Brom Quill": "I?",
+        "speaker": "**Cleo**",
+    }
+    played = play(tmp_path, stage, lambda request: answers[request.tag.rpartition("/")[2]])
+    assert [turn.speaker for turn in played.result.scenes[0].turns] == ["Ada Quill", "Cleo Quill"]
 
 
 def test_words_put_into_anothers_mouth_are_cut_and_said(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ from rolellm.playing.player import RolePlayer, play_roles
 from rolellm.playing.settings import PlaySettings
 from rolellm.runs import MANIFEST, Plan, Records, Round, Run, Step
 from rolellm.scoring.statistics.intervals import (
+    DECIDED,
     ClusteredSample,
     Measured,
     adjust_p_values,
@@ -70,8 +71,6 @@ MEASURES: Final[Mapping[str, Measure]] = {
 }
 #: Where both models are compared.
 CONTRASTS: Final = {"in_role": "in the role", "no_role": "without a role"}
-#: A change is decided below this p, after Holm's correction.
-LEVEL: Final = 0.05
 #: Fewer prompts give no test: three that happen to change alike would look certain.
 _FEWEST: Final = 10
 #: Share of a guard's words that may be in no known form.
@@ -167,7 +166,7 @@ class Change:
     @property
     def is_decided(self) -> bool:
         """True for a change, after Holm's correction."""
-        return self.p_adjusted is not None and self.p_adjusted < LEVEL
+        return self.p_adjusted is not None and self.p_adjusted < DECIDED
 
     @property
     def verdict(self) -> str:

@@ -21,7 +21,7 @@ from rolellm.judging.summary import is_shown_fit
 from rolellm.judging.verdicts import compute_sign
 from rolellm.scoring.score_report import LIKENESS, METRICS, ScoreReport
 from rolellm.scoring.settings import has_held_out_roles
-from rolellm.scoring.statistics.intervals import adjust_p_values, compare_pairs, take_new_roles
+from rolellm.scoring.statistics.intervals import DECIDED, adjust_p_values, compare_pairs, take_new_roles
 from rolellm.scoring.style import StyleResult
 
 #: Fewer rows are a first look only, and no judge's verdict is said of them. With 21 rows of each measure, 5.2 % of
@@ -29,8 +29,6 @@ from rolellm.scoring.style import StyleResult
 LEAST_ROWS: Final = 20
 #: With fewer held-out roles than this, Student's t has few degrees of freedom, and only huge differences are decided.
 FEW_ROLES: Final = 5
-#: A difference is decided below this, after Holm's correction.
-LEVEL: Final = 0.05
 #: The judges' measure.
 WINS: Final = "win rate"
 #: Measures in an answer: the judge's first.
@@ -66,7 +64,7 @@ class PairTest(NamedTuple):
     @property
     def sign(self) -> int:
         """1 where the first is ahead, -1 where it is behind, 0 where nothing is decided."""
-        return compute_sign(self.difference.mean) if self.p < LEVEL else 0
+        return compute_sign(self.difference.mean) if self.p < DECIDED else 0
 
     @property
     def ends(self) -> str:

@@ -10,9 +10,11 @@ from typing import Final
 from rolellm.core.result import Result
 from rolellm.core.table import Interval, Table
 from rolellm.core.text import format_count
-from rolellm.scenes.play import SPOKE_FOR, PlayedScene
+from rolellm.scenes.names import SPOKE_FOR
+from rolellm.scenes.play import PlayedScene
 from rolellm.scenes.scene import ENVIRONMENT, Scene
 from rolellm.scoring.statistics.intervals import (
+    DECIDED,
     ClusteredSample,
     Measured,
     adjust_p_values,
@@ -24,8 +26,6 @@ from rolellm.scoring.statistics.intervals import (
 #: What is counted, as a share of a scene's turns.
 SPOKE: Final = "spoke for another"
 KNEW: Final = "knew what it had not witnessed"
-#: A difference is decided below this p, after Holm's correction.
-_LEVEL: Final = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class SceneComparison(Result):
         """Say which system does less of what it should not."""
         sentences = []
         for test in self.tests:
-            if test.p < _LEVEL:
+            if test.p < DECIDED:
                 mean = 100 * (test.difference or Interval(0)).mean
                 better, worse = test.pair if mean < 0 else test.pair[::-1]
                 points = f"{abs(mean):.1f} points on {format_count(self.scenes, 'scene')}"

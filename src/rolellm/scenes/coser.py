@@ -14,10 +14,8 @@ from __future__ import annotations
 import json
 import re
 import warnings
-from collections import Counter
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from itertools import chain
 from pathlib import Path
 from statistics import fmean
 from typing import Annotated, Any, Final
@@ -35,15 +33,12 @@ from rolellm.llm.model import Request
 from rolellm.playing.thoughts import strip_inner_thoughts
 from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter
 from rolellm.scoring.statistics.agreement import compute_spearman
-from rolellm.scoring.statistics.intervals import Interval, adjust_p_values, compare_pairs, name_clusters
+from rolellm.scoring.statistics.intervals import DECIDED, Interval, adjust_p_values, compare_pairs, name_clusters
 
 DIMENSIONS: Final = ("Storyline Consistency", "Anthropomorphism", "Character Fidelity", "Storyline Quality")
 #: Maximum turns, and the turns before which a scene cannot end.
 _TURNS: Final = 20
 _MIN_TURNS: Final = 6
-_DECIDED: Final = 0.05
-#: A word of a name that can stand for it: not "of", and not "The".
-_NAME_WORD: Final = re.compile(r"\b(?!The\b)[^\Wa-z_]\w+")
 #: Where `rouge-chinese` begins a new line: after the end of a sentence that no closing quote follows.
 _SENTENCE_ENDS: Final = tuple(
     re.compile(end + follower)
@@ -218,23 +213,6 @@ def score_flaws(flaws: Iterable[Flaw], turns: int) -> float:
     """
     severities = sum(flaw.severity for flaw in flaws)
     return max(0, min(100 - (severities - 0.3 * turns) * 5, 100))
-
-
-def find_only_named(text: str, names: Collection[str]) -> str:
-    """Find the one character whom a text names: wholly, or by a word that no other's name has; empty for none or more.
-
-    >>> find_only_named("The threats of Lear sound hollow.", ["King Lear", "The Fool"])
-    'King Lear'
-    """
-    words_by_name = {name: _NAME_WORD.findall(name) for name in names}
-    counts = Counter(chain.from_iterable(words_by_name.values()))
-    named = []
-    for name, words in words_by_name.items():
-        own_words = [word for word in words if counts[word] == 1]
-        either = "|".join(map(re.escape, [name, *own_words]))
-        if re.search(rf"(?<![A-Za-z])(?:{either})(?![A-Za-z])", text):
-            named.append(name)
-    return named[0] if len(named) == 1 else ""
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -416,7 +394,7 @@ class ScoresCompared(Result):
         subject = "judge is milder" if self.is_same_play else "cast is ahead"
         sentences = []
         for name, difference in self.differences.items():
-            if self.p_values[name] < _DECIDED:
+            if self.p_values[name] < DECIDED:
                 leader = "first" if difference.mean > 0 else "second"
                 sentences.append(f"{name}: the {leader} {subject} by {abs(difference.mean):.1f} points.")
         scenes = format_count(self.scenes, "scene")

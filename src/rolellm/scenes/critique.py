@@ -26,13 +26,13 @@ from rolellm.scenes.coser import (
     Flaw,
     compute_bleu,
     compute_rouge_l,
-    find_only_named,
     join_reference,
     join_simulation,
     read_flaws,
     score_flaws,
 )
-from rolellm.scenes.play import SPOKE_FOR, PlayedScene
+from rolellm.scenes.names import SPOKE_FOR, find_only_named
+from rolellm.scenes.play import PlayedScene
 from rolellm.scenes.prompts import load_scene_prompts
 from rolellm.scenes.scene import ENVIRONMENT
 from rolellm.scenes.visibility import add_speaker

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import shlex
 import signal
-from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
@@ -28,7 +27,7 @@ from rolellm.core.records import Profile
 from rolellm.core.result import Result
 from rolellm.core.settings import describe_alternatives, dump, read, suggest_keywords
 from rolellm.core.table import Table
-from rolellm.core.text import fold, format_count, make_safe_name
+from rolellm.core.text import format_count, make_safe_name
 from rolellm.llm.dispatcher import STOP_REQUEST, StopAskingError
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
@@ -50,6 +49,7 @@ from rolellm.playing.player import RolePlayer
 from rolellm.playing.settings import PlaySettings
 from rolellm.playing.thoughts import strip_inner_thoughts
 from rolellm.runs import Plan, Records, Round, Run, Step, run_step
+from rolellm.scenes.names import SPOKE_FOR, keep_own_lines
 from rolellm.scenes.prompts import load_scene_prompts
 from rolellm.scenes.scene import ENVIRONMENT, Scene, read_scene
 from rolellm.scenes.speakers import END, choose_in_turn, choose_named, list_candidates, read_speaker
@@ -59,16 +59,10 @@ SCENES = "scenes.jsonl"
 DIALOGUES = "dialogues.jsonl"
 BRANCHES = "branches.jsonl"
 TRANSCRIPT = "transcript.jsonl"
-#: What a turn's note says where it had another's lines, or name.
-SPOKE_FOR: Final = "spoke for"
 #: A reply that was cut off, or that a server's filter refused, is a turn like others.
 _ALSO: Final[tuple[Finish, ...]] = ("length", "refused")
 #: A name needs few tokens; reasoning before it needs some.
 _SPEAKER_TOKENS: Final = 200
-#: A line's head in a play: a title, a name, an act, a colon.
-_HEAD: Final = r"[\s*]*(?:[a-z]{{1,4}}\.\s+)?(?P<name>{})[\s*]*(?P<act>\([^)]*\)|\[[^]]*\])?[\s*]*[:：][\s*]*"
-#: Of a name's words, those of so few letters, such as "of", do not stand for it.
-_SHORT_WORD: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -471,45 +465,6 @@ class _Stage:
             seed = hashlib.sha256(build_chronicle(turns).encode("utf-8")).hexdigest()
             return Random(seed).choice(candidates), "the next speaker was drawn: the model named nobody"
         return choose_in_turn(scene, turns), "the next one in turn: the model that chooses named nobody"
-
-
-def keep_own_lines(text: str, speaker: str, names: Iterable[str]) -> tuple[str, str]:
-    r"""Take the names out of a turn that is written like a play, and cut it where another character's lines begin.
-
-    A turn that begins with another's name is still the speaker's: models that read a script often put the wrong one.
-
-    >>> keep_own_lines("Othello: Who is there?\nIago: Me, my lord.", "Othello", ["Othello", "Iago"])
-    ('Who is there?', 'spoke for Iago')
-
-    Returns:
-        What is left, and for whom it spoke; empty for nobody.
-    """
-    names = list(names)
-    speakers: dict[str, str] = {}
-    for name in names:
-        for word in (name, *name.split()):
-            is_unique = sum(word in other.split() for other in names) <= 1
-            if word == name or (is_unique and len(word) > _SHORT_WORD):
-                speakers[fold(word)] = name
-    # Longer ones first: one name may begin with another.
-    forms = "|".join(re.escape(form) for form in sorted(speakers, key=len, reverse=True))
-    head = re.compile(_HEAD.format(forms), re.IGNORECASE)
-    kept: list[str] = []
-    note = ""
-    for line in text.split("\n"):
-        match = head.match(line)
-        if match is None:
-            kept.append(line)
-            continue
-        name = speakers[fold(match["name"])]
-        if name != speaker:
-            note = f"{SPOKE_FOR} {name}"
-            if any(map(str.strip, kept)):
-                break
-        act = match["act"] or ""
-        own = line[match.end() :]
-        kept.append(f"{act} {own}".strip())
-    return "\n".join(kept).strip() or text, note
 
 
 @suggest_keywords(PlaySettings)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
-from rolellm.core.text import fold
 from rolellm.llm.model import Reply, Request, UnacceptableError, strip_thoughts
+from rolellm.scenes.names import find_names, find_only_named
 from rolellm.scenes.scene import ENVIRONMENT, Scene
 from rolellm.scenes.visibility import SceneTurn
 
@@ -36,18 +36,8 @@ def choose_named(scene: Scene, turns: Sequence[SceneTurn]) -> str:
     """Choose who was named last in the last turn, else the next one in turn."""
     candidates = list_candidates(scene, turns)
     text = turns[-1].visible_text if turns else ""
-    places = {name: _find_last(text, name) for name in candidates}
-    # Of two names in one another, such as Lear and King Lear, the longer one is meant.
-    named = max(candidates, key=lambda name: (places[name], len(name)))
-    if places[named] < 0:
-        return choose_in_turn(scene, turns)
-    return named
-
-
-def _find_last(text: str, name: str) -> int:
-    """Return where a name ends that is no part of a longer word."""
-    matches = re.finditer(rf"(?<![a-z]){re.escape(fold(name))}(?![a-z])", fold(text))
-    return max((match.end() for match in matches), default=-1)
+    named = [name for name in find_names(text, (*scene.names, ENVIRONMENT)) if name in candidates]
+    return named[-1] if named else choose_in_turn(scene, turns)
 
 
 def read_speaker(candidates: Sequence[str], *, may_end: bool) -> Callable[[Request, Reply], str]:
@@ -62,11 +52,9 @@ def read_speaker(candidates: Sequence[str], *, may_end: bool) -> Callable[[Reque
         if may_end and _END.search(text):
             return END
         for line in reversed(text.splitlines()):
-            names = [name for name in candidates if fold(name) in fold(line)]
-            # Of two names in one another, such as Lear and King Lear, the longer one is meant.
-            longest = [name for name in names if not any(fold(name) in fold(long) for long in names if long != name)]
-            if len(longest) == 1:
-                return longest[0]
+            name = find_only_named(line, candidates)
+            if name:
+                return name
         raise UnacceptableError(f"names none of {', '.join(candidates)}", usable="")
 
     return accept

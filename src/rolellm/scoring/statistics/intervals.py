@@ -33,6 +33,8 @@ Floats = npt.NDArray[np.float64]
 Codes = npt.NDArray[np.int64]
 #: Share of intervals that hold the truth.
 LEVEL: Final = 0.95
+#: A difference is decided below this p, after Holm's correction.
+DECIDED: Final = 0.05
 #: Limits of a share, and of what has none.
 SHARE: Final = (0.0, 1.0)
 NONE: Final = (-math.inf, math.inf)

@@ -16,14 +16,10 @@ It assumes that the log-odds are linear in the tanh term, that length has the sa
 preferring length is only a bias of the judge. Where longer answers are longer because they say more, the control takes
 merit away; where a model is long only on the questions that it would win anyway, the coefficient blames length.
 
-The coefficient is marginal: an average over questions, judges and orders that the model does not tell apart. Whatever
-else decides verdicts, such as a strong liking for the first answer, draws it towards 0. A planted effect of 1.0 reads
-as little as 0.56 where the place decides most verdicts. Compare it with 0, and not with another judge's.
-
-By simulation (up to 3 rows a question) the intervals of rate and coefficient that say 95 % hold the truth in 94 to 97 %
-of cases with 30 to 200 questions, also where the controlled rate is one in ten. For new roles, those of the rate hold
-it in 97 % of cases or more with 3 and with 10 roles. Where nine answers in ten or more are on one side of the
-baseline's length, what the model says of equal length depends on its shape.
+By simulation (up to 3 rows a question) the intervals of the rate that say 95 % hold the truth in 94 to 97 % of cases
+with 30 to 200 questions, also where the controlled rate is one in ten. For new roles, those of the rate hold it in 97 %
+of cases or more with 3 and with 10 roles. Where nine answers in ten or more are on one side of the baseline's length,
+what the model says of equal length depends on its shape.
 """
 
 from __future__ import annotations
@@ -59,13 +55,10 @@ class LengthControl(NamedTuple):
 
     Attributes:
         rate: The length-controlled win rate, from 0 to 1; ``None`` where it cannot be estimated.
-        coefficient: The effect of length: log-odds of a win per unit of tanh(length difference / its standard
-            deviation), above 0 where the longer answer is preferred; ``None`` where it cannot be estimated.
         problem: Why there is none, in words; ``None`` where there is one.
     """
 
     rate: Interval | None
-    coefficient: Interval | None
     problem: str | None
 
 
@@ -104,16 +97,15 @@ def fit_length_control(
     questions = len(set(data.clusters))
     problem = _find_problem(data, differences, questions)
     if problem is not None:
-        return LengthControl(None, None, problem)
+        return LengthControl(None, problem)
     values, influences = _fit_length(data)
     theta = _estimate(values[0], influences[0], data)
-    phi = _estimate(values[1], influences[1], data)
     rate = theta._replace(mean=_compute_sigmoid(theta.mean))
     ends = []
     for logits in filter(None, (theta.ends, theta.new_roles)):
         low, high = map(_compute_sigmoid, logits)
         ends.append((low, high))
-    return LengthControl(add_ends(rate, ends, _METHOD), phi, None)
+    return LengthControl(add_ends(rate, ends, _METHOD), None)
 
 
 def _estimate(fitted: Any, influence: Floats, data: LengthData) -> Interval:
