@@ -45,6 +45,7 @@ def test_a_talk_with_its_commands(place: Path, clean_env: dict[str, str]) -> Non
         "/save needs a word",
         "no command /dance",
         "no role 'nobody'",
+        "no talk in nowhere; /load lists the talks",
     ):
         assert words in done.stdout
     kept = [json.loads(line).get("mes") for line in (place / "talk.jsonl").read_text().splitlines()]

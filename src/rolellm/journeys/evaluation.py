@@ -40,9 +40,9 @@ SAID = "what was said"
 #: The released baseline, which every judged model is compared with where the rows have its replies.
 BASELINE = "RoleGPT (released)"
 _SCENES = (
-    "Shares of a scene's turns, by rule, averaged over scenes. Spoke for another: the turn went on with another "
-    "character's lines, which were cut. Knew what it had not witnessed: it had the words of a secret of the scene that "
-    "its character neither knew nor heard; without secrets, a dash."
+    "Shares of a scene's turns, by rule, averaged over scenes. Spoke for another: the turn had another character's "
+    "name in front of a line; what went on so was cut. Knew what it had not witnessed: it had the words of a secret of "
+    "the scene that its character neither knew nor heard; without secrets, a dash."
 )
 
 

@@ -257,7 +257,7 @@ def read_run(folder: str | Path) -> JudgeRun:
     manifest = next((run.manifest for run in find_runs(folder, KIND) if run.folder == folder), None)
     is_begun = manifest is not None or (folder / JOURNAL).is_file()
     if is_begun and not (folder / RESULT).is_file():
-        raise DataError("the run is not finished; rerun its `rolellm judge` command", path=folder)
+        raise DataError("the run is not finished; rerun the command that began it", path=folder)
     if manifest is None:
         raise DataError("not the folder of a judging run; create one with `rolellm judge … --out RUN`", path=folder)
     path = folder / MANIFEST

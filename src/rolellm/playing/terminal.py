@@ -25,7 +25,7 @@ _HELP = """\
 /swipe N     go back to the Nth reply, or greeting; /swipe shows them all
 /edit        edit your last message and say it again; /edit TEXT says TEXT in its place
 /new         begin a new talk
-/load N      go on with the Nth talk, or with a file; /load lists the talks
+/load N      go on with the Nth talk, a talk by its name, or a file; /load lists the talks
 /save FILE   go on in another file
 /explain     show the exact prompt of the last reply
 /help        show this list
@@ -221,9 +221,12 @@ class Terminal:
             for number, path in enumerate(talks, start=1):
                 self._say(f"{number}  {path.stem}  {describe_talk(path)}")
             return
-        if argument.isdecimal() and 0 < int(argument) <= len(talks):
-            argument = str(talks[int(argument) - 1])
-        self._open(self._chat.player, Path(argument))
+        names = {str(number): path for number, path in enumerate(talks, start=1)}
+        names |= {path.stem: path for path in talks}
+        path = names.get(argument, Path(argument))
+        if not path.is_file():
+            raise SettingsError(f"no talk in {argument}; /load lists the talks")
+        self._open(self._chat.player, path)
 
     def _swipe(self, argument: str) -> None:
         chat = self._chat
