@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -17,7 +18,7 @@ from rolellm.core.errors import ModelError, SettingsError, StoppedShortError
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Request, RunOptions, Sampling, system, user
-from rolellm.llm.vllm import LOG, find_vllm
+from rolellm.llm.vllm import LOG, find_memory_share, find_vllm, has_gpu
 from rolellm.models.find import locate_model
 from rolellm.models.local_model import LocalModel
 
@@ -120,7 +121,9 @@ def test_an_adapter_that_vllm_refuses_is_merged(
     llm = LLM(backend="local", model=str(adapter), engine=stand_in("--refuse-lora"))
     (outcome,) = ask(llm, tmp_path / "run", make_requests(1))
     assert isinstance(outcome, Answer) and read_bodies(tmp_path / "run")[0]["model"] == "base"
-    assert "does not support LoRA yet" in (said := capsys.readouterr().err) and "merging the adapter" in said
+    said = capsys.readouterr().err
+    assert "(ValueError: FoxForCausalLM does not support LoRA yet.);" in said
+    assert re.search(r"(?s)adapter merged into its base .*\nvLLM answers after \d+ seconds\n$", said)
 
 
 def test_a_port_that_was_taken_meanwhile_is_not_the_end(
@@ -129,8 +132,25 @@ def test_a_port_that_was_taken_meanwhile_is_not_the_end(
     llm = LLM(backend="local", model=str(tiny_model), engine=stand_in("--busy-once", tmp_path / "busy"))
     assert isinstance(ask(llm, tmp_path / "run", make_requests(1))[0], Answer)
     broken = LLM(backend="local", model=str(tiny_model), engine=stand_in("--no-such-flag"))
-    with pytest.raises(ModelError, match=r"vLLM ended with exit code 2 .*unrecognized arguments: --no-such-flag"):
+    with pytest.raises(
+        ModelError, match=r"exit code 2 \(error: unrecognized arguments: --no-such-flag\).*--engine '.*other env/vllm"
+    ):
         ask(broken, tmp_path / "broken", make_requests(1))
+
+
+def test_a_card_that_others_use_is_shared(
+    stand_in: Callable[..., str], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver = tmp_path / "nvidia-smi"
+    driver.write_text("#!/bin/sh\necho 12024, 20000")
+    driver.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    llm = LLM(backend="local", model=str(tiny_model), engine=stand_in())
+    assert isinstance(ask(llm, tmp_path / "run", make_requests(1))[0], Answer)
+    assert " --gpu-memory-utilization 0.55 " in (tmp_path / "run" / LOG).read_text()
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert find_memory_share() is None and not has_gpu()
 
 
 def test_it_ends_with_a_process_that_is_killed(stand_in: Callable[..., str], tmp_path: Path) -> None:
@@ -156,6 +176,8 @@ def test_it_ends_with_a_process_that_is_killed(stand_in: Callable[..., str], tmp
         pytest.param("vllm", None, "needs a GPU, and there is none; use --engine builtin", id="no GPU"),
         pytest.param("vllm", "here/vllm --flag", ["here/vllm", "--flag"], id="the variable names one for a CPU"),
         pytest.param("./here/vllm -tp 2", None, ["here/vllm", "-tp", "2"], id="a path with flags"),
+        pytest.param("my/env", None, ["my/env/bin/vllm"], id="the folder of an environment"),
+        pytest.param("vllm '", None, "No closing quotation", id="an open quote"),
         pytest.param("gone/vllm", None, r"no such program; .*pip install vllm\) and name it: --engine", id="missing"),
         pytest.param("", None, "no such program", id="empty"),
     ],
@@ -164,8 +186,9 @@ def test_where_vllm_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, variable: str | None, result: Any
 ) -> None:
     executable = tmp_path / "here" / "vllm"
-    executable.parent.mkdir()
-    executable.touch(0o755)
+    for path in (executable, tmp_path / "my" / "env" / "bin" / "vllm"):
+        path.parent.mkdir(parents=True)
+        path.touch(0o755)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(executable.parent))
     monkeypatch.delenv("VLLM", raising=False)

@@ -14,6 +14,8 @@ from pathlib import Path
 parser = argparse.ArgumentParser()
 for name in ("--host", "--port", "--served-model-name", "--tokenizer", "--dtype", "--generation-config", "--pids"):
     parser.add_argument(name)
+parser.add_argument("--max-model-len")
+parser.add_argument("--gpu-memory-utilization", type=float)
 parser.add_argument("--max-lora-rank", "--max-loras", type=int)
 parser.add_argument("--lora-modules", nargs="+", default=[])
 parser.add_argument("--enable-lora", action="store_true")
@@ -24,7 +26,10 @@ parser.add_argument("words", nargs="*")
 options = parser.parse_args()
 names = [options.served_model_name, *(module.partition("=")[0] for module in options.lora_modules)]
 if options.refuse_lora and options.enable_lora:
-    sys.exit("ValueError: FoxForCausalLM does not support LoRA yet.\nRuntimeError: Engine core initialization failed.")
+    error = "ValueError: FoxForCausalLM does not support LoRA yet."
+    sys.exit(
+        f"{error}\nRuntimeError: Worker failed with error '{error[12:]}'\nRuntimeError: Engine core initialization failed."
+    )
 if options.busy_once and not options.busy_once.exists():
     options.busy_once.touch()
     sys.exit("OSError: [Errno 98] Address already in use")
@@ -56,6 +61,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
+print(*sys.argv, flush=True)
 child = subprocess.Popen(["sleep", "600"])
 if options.pids:
     Path(options.pids).write_text(f"{os.getpid()} {child.pid}")

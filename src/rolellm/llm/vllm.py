@@ -8,6 +8,7 @@ those of the built-in engine.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import shlex
@@ -26,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rolellm.core.errors import ModelError, SettingsError, require
 from rolellm.core.fingerprint import hash_json
-from rolellm.core.progress import open_bar
 from rolellm.llm.dispatcher import STOP_REQUEST, StopAskingError
 from rolellm.llm.local import LocalChat
 from rolellm.llm.model import CallError, Json, Model, Request
@@ -59,9 +59,12 @@ _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 _NOT_INHERITED = ("PYTHONPATH", "PYTHONHOME", "VLLM_API_KEY")
 # However this process ends, its end of the pipe closes then: what is left of the server's group ends, too.
 _WATCH = "read _; kill -9 -$1"
-_ERROR = re.compile(r"\w*(?:Error|Exception): .*")
+_ERROR = re.compile(r"(?:\w*(?:Error|Exception)|\berror): (.+)")
 # What follows the error of the engine.
-_EPILOGUE = "initialization failed"
+_EPILOGUES = ("initialization failed", "EngineDeadError")
+# The share of a GPU's memory that vLLM takes unless told otherwise, and the MiB of its CUDA context.
+_SHARE = 0.92
+_CONTEXT_MIB = 1024
 _BASE = "base"
 
 _INSTALL = (
@@ -74,7 +77,8 @@ def find_vllm(engine: str, device: str = "auto") -> list[str] | None:
     """Find the command that starts vLLM for a setting of `engine`.
 
     Args:
-        engine: ``auto``, ``builtin``, or a command: ``vllm`` or the path of its executable, with flags where needed.
+        engine: ``auto``, ``builtin``, or a command: ``vllm`` or the path of its executable or of its environment, with
+            flags where needed.
         device: Where the model is to run.
 
     Returns:
@@ -86,13 +90,13 @@ def find_vllm(engine: str, device: str = "auto") -> list[str] | None:
     is_auto = engine == AUTO
     if engine == BUILTIN or (is_auto and not has_gpu(device)):
         return None
-    words = [VLLM] if is_auto else shlex.split(engine)
+    words = [VLLM] if is_auto else _split_words(engine)
     is_named = words[:1] != [VLLM] or VARIABLE in os.environ
     if words[:1] == [VLLM]:
-        words[:1] = shlex.split(os.environ.get(VARIABLE, VLLM))
+        words[:1] = _split_words(os.environ.get(VARIABLE, VLLM))
     path = None
     if words:
-        path = shutil.which(str(Path(words[0]).expanduser()))
+        path = _find_executable(words[0])
     if path is None and is_auto:
         _say_faster()
         return None
@@ -109,12 +113,63 @@ def find_vllm(engine: str, device: str = "auto") -> list[str] | None:
     return [path, *words[1:]]
 
 
+def _split_words(engine: str) -> list[str]:
+    try:
+        return shlex.split(engine)
+    except ValueError as error:
+        raise SettingsError(f"engine is {engine!r}: {error}") from error
+
+
+def _find_executable(name: str) -> str | None:
+    """Find a program by its path, by the folder of its environment, on the PATH, or beside this Python."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        path = path / "bin" / VLLM
+    return shutil.which(str(path)) or shutil.which(str(path), path=str(Path(sys.executable).parent))
+
+
 def has_gpu(device: str = "auto") -> bool:
     """Tell whether there is a GPU for a model; this environment's torch may be one for CPUs."""
     require("torch", extra="train")
     import torch
 
-    return device != "cpu" and (torch.cuda.is_available() or shutil.which("nvidia-smi") is not None)
+    return device != "cpu" and (torch.cuda.is_available() or bool(_query_gpus()))
+
+
+def _query_gpus() -> list[str]:
+    """Ask NVIDIA's driver for the free and the total MiB of each GPU that programs may use."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible in ("", "-1"):
+        return []
+    command = ["nvidia-smi", "--query-gpu=memory.free,memory.total", "--format=csv,noheader,nounits"]
+    if visible:
+        command += ["-i", visible]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_GRACE, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return answer.stdout.splitlines()
+
+
+def find_memory_share() -> float | None:
+    """Find the share of the first GPU's memory that vLLM can have, where that is less than it takes by itself."""
+    gpus = _query_gpus()
+    memory = re.fullmatch(r"(\d+), (\d+)", gpus[0]) if gpus else None
+    if memory is None:
+        return None
+    free, total = map(int, memory.groups())
+    share = (free - _CONTEXT_MIB) / total
+    return round(share, 2) if 0 < share < _SHARE else None
+
+
+def _free_memory() -> None:
+    """Give back the GPU's memory that this process keeps for what it has let go of, such as a training."""
+    if "torch" not in sys.modules:
+        return
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 @cache
@@ -131,6 +186,7 @@ class VLLMServer:
 
     Attributes:
         endpoint: Where it listens; ``None`` while it is not running.
+        seconds: How long it took to start, so far.
     """
 
     def __init__(self, command: Sequence[str], models: Iterable[LocalModel]) -> None:
@@ -146,6 +202,7 @@ class VLLMServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._log = Path()
         self.endpoint: Endpoint | None = None
+        self.seconds = 0.0
 
     def get_name(self, model: LocalModel) -> str:
         """Return the name that a model is served by."""
@@ -201,20 +258,27 @@ class VLLMServer:
     async def _start(self, is_stopped: Callable[[], bool]) -> None:
         source = self._model.source
         adapters = {name: path for path, name in self._names.items() if path is not None}
+        _free_memory()
+        sys.stderr.write(f"starting vLLM, which takes a minute or more; its log is {self._log}\n")
+        started = time.perf_counter()
         try:
             await self._launch(source.base, source.tokenizer, adapters, is_stopped)
         except ModelError as error:
-            is_lora = adapters and "lora" in str(error).casefold()
-            if not is_lora:
-                raise
-            if len(self._models) > 1:
+            is_lora = any("lora" in problem.casefold() for problem in self._find_errors())
+            if not (adapters and is_lora and len(self._models) == 1):
+                example = shlex.quote(shlex.join([self._command[0], "--tensor-parallel-size", "2"]))
                 raise ModelError(
-                    f"{error}. With --engine builtin, several models on one base do without vLLM"
+                    f"{error}. Flags for vLLM go after its path, as in --engine {example}; the engine builtin does "
+                    "without it"
                 ) from error
-            sys.stderr.write(f"{error}\nmerging the adapter into its base, in a temporary folder\n")
+            sys.stderr.write(
+                f"{error}\nvLLM starts again, with the adapter merged into its base in a temporary folder\n"
+            )
             merged = await asyncio.to_thread(self._merge)
             self._names[source.adapter] = _BASE
             await self._launch(merged, merged, {}, is_stopped)
+        self.seconds += time.perf_counter() - started
+        sys.stderr.write(f"vLLM answers after {self.seconds:.0f} seconds\n")
 
     def _merge(self) -> str:
         model = self._model
@@ -230,7 +294,12 @@ class VLLMServer:
         from rolellm.llm.endpoint import Endpoint
 
         words = ["serve", base, "--served-model-name", _BASE, "--tokenizer", tokenizer]
-        words += ["--dtype", self._model.dtype, "--generation-config", "vllm"]
+        # Without a limit, a long context that has no room on a small card is an error.
+        words += ["--dtype", self._model.dtype, "--generation-config", "vllm", "--max-model-len", "auto"]
+        share = find_memory_share()
+        if share is not None:
+            sys.stderr.write(f"vLLM gets {100 * share:.0f} % of the GPU's memory, what other programs leave\n")
+            words += ["--gpu-memory-utilization", str(share)]
         revision = self._model.source.revision
         if revision is not None:
             words += ["--revision", revision]
@@ -240,6 +309,8 @@ class VLLMServer:
             words += ["--enable-lora", "--max-lora-rank", str(largest), "--max-loras", str(len(adapters))]
             words += ["--lora-modules", *modules]
         environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
+        if self._model.source.is_cached:
+            environment["HF_HUB_OFFLINE"] = "1"
         for attempt in range(_PORTS):
             port = find_free_port()
             command = [*self._command[:1], *words, "--host", "127.0.0.1", "--port", str(port), *self._command[1:]]
@@ -261,22 +332,28 @@ class VLLMServer:
     async def _wait_until_ready(
         self, process: subprocess.Popen[bytes], endpoint: Endpoint, names: set[str], is_stopped: Callable[[], bool]
     ) -> None:
-        with open_bar("starting vLLM", unit="s") as bar:
-            # Another program may answer at this port, but not by these names.
-            while not names <= (await endpoint.list_models()).keys():
-                if process.poll() is not None:
-                    raise ModelError(self._describe_end(process))
-                if is_stopped():
-                    raise StopAskingError(STOP_REQUEST)
-                await asyncio.sleep(1)
-                bar.update()
+        # Another program may answer at this port, but not by these names.
+        while not names <= (await endpoint.list_models()).keys():
+            if process.poll() is not None:
+                raise ModelError(self._describe_end(process))
+            if is_stopped():
+                raise StopAskingError(STOP_REQUEST)
+            await asyncio.sleep(1)
 
     def _describe_end(self, process: subprocess.Popen[bytes]) -> str:
+        words = "; ".join(self._find_errors()[-3:]) or "no message"
+        return f"vLLM ended with exit code {process.returncode} ({words}); its log is {self._log}"
+
+    def _find_errors(self) -> list[str]:
+        """Find what is wrong in the log, without what only repeats it; its last lines where no error is marked."""
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        matches = [_ERROR.search(line) for line in lines if _EPILOGUE not in line]
-        errors = list(dict.fromkeys(match[0] for match in matches if match)) or lines
-        words = "; ".join(error.strip()[:300] for error in errors[-3:])
-        return f"vLLM ended with exit code {process.returncode} ({words or 'no message'}); its log is {self._log}"
+        reasons: dict[str, str] = {}
+        for line in lines:
+            match = _ERROR.search(line)
+            is_new = match is not None and not any(words in line for words in _EPILOGUES)
+            if match and is_new and not any(f"'{reason}'" in line for reason in reasons):
+                reasons.setdefault(match[1], match[0].strip()[:300])
+        return list(reasons.values()) or lines[-3:]
 
 
 def find_lora_rank(adapters: Iterable[str]) -> int:
