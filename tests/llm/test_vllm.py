@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from rolellm.characters.roles import find_part
 from rolellm.core.errors import ModelError, SettingsError, StoppedShortError
 from rolellm.llm.client import Client
 from rolellm.llm.llm import LLM
@@ -107,7 +108,9 @@ def test_a_server_that_dies_loses_no_answer(stand_in: Callable[..., str], tiny_m
     folder = tmp_path / "run"
     llm = LLM(backend="local", model=str(tiny_model), engine=stand_in("--die-after", 3))
     llm.models[0].concurrency = 1  # type: ignore[misc]  # so that none is in flight beside the fourth
-    with pytest.raises(StoppedShortError, match=r"vLLM ended .*the card is on fire.*vllm\.log.*3 replies are kept"):
+    with pytest.raises(
+        StoppedShortError, match=r"vLLM ended .*\(RuntimeError: the card is on fire\).*vllm\.log.*3 replies are kept"
+    ):
         ask(llm, folder, make_requests(6))
     assert are_gone(tmp_path / "pids")
     again = LLM(backend="local", model=str(tiny_model), engine=stand_in())
@@ -207,6 +210,25 @@ def test_several_bases_and_ray_are_refused(stand_in: Callable[..., str], tiny_mo
         _ = LLM.of({"endpoints": entries}).models
     with pytest.raises(SettingsError, match="ray and engine: vllm exclude each other"):
         LLM.of({"endpoints": entries[:1], "ray": "local"})
+
+
+def test_a_served_role_gets_no_adapter_of_another_base(
+    stand_in: Callable[..., str], tiny_model: Path, tmp_path: Path
+) -> None:
+    from starlette.testclient import TestClient
+
+    from rolellm.playing.local_server import run_vllm
+    from rolellm.playing.server import build_application, play_all
+
+    own, others = (
+        str(make_adapter(Path(base), tmp_path / str(base)[-6:])) for base in (tiny_model, locate_model("sample"))
+    )
+    with run_vllm(shlex.split(stand_in()), str(tiny_model), {own: "Ada"}) as (llm, served, base):
+        app = build_application(play_all(llm, [find_part("queen of hearts")]), key="k", served=served, base=base)
+        with TestClient(app, headers={"Authorization": "Bearer k"}) as client:
+            answer = client.post("/v1/roles", json={"role": "鲁智深", "adapter": others})
+    assert answer.status_code == 400 and "was tuned on" in answer.json()["error"]["message"]
+    assert are_gone(tmp_path / "pids")
 
 
 @pytest.mark.slow

@@ -15,6 +15,7 @@ parser = argparse.ArgumentParser()
 for name in ("--host", "--port", "--served-model-name", "--tokenizer", "--dtype", "--generation-config", "--pids"):
     parser.add_argument(name)
 parser.add_argument("--max-model-len")
+parser.add_argument("--chat-template")
 parser.add_argument("--gpu-memory-utilization", type=float)
 parser.add_argument("--max-lora-rank", "--max-loras", type=int)
 parser.add_argument("--lora-modules", nargs="+", default=[])
@@ -26,10 +27,9 @@ parser.add_argument("words", nargs="*")
 options = parser.parse_args()
 names = [options.served_model_name, *(module.partition("=")[0] for module in options.lora_modules)]
 if options.refuse_lora and options.enable_lora:
-    error = "ValueError: FoxForCausalLM does not support LoRA yet."
-    sys.exit(
-        f"{error}\nRuntimeError: Worker failed with error '{error[12:]}'\nRuntimeError: Engine core initialization failed."
-    )
+    error = "FoxForCausalLM does not support LoRA yet."
+    more = (f"RuntimeError: Worker failed with error {error!r}", "RuntimeError: Engine core initialization failed.")
+    sys.exit("\n".join((f"ValueError: {error}", *more)))
 if options.busy_once and not options.busy_once.exists():
     options.busy_once.touch()
     sys.exit("OSError: [Errno 98] Address already in use")
@@ -61,7 +61,8 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(content)
 
 
-print(*sys.argv, flush=True)
+print(*sys.argv)
+print("(APIServer pid=1) WARNING 11-27 [utils.py:255] This can cause errors like `OSError: Too many files`", flush=True)
 child = subprocess.Popen(["sleep", "600"])
 if options.pids:
     Path(options.pids).write_text(f"{os.getpid()} {child.pid}")

@@ -60,6 +60,7 @@ _NOT_INHERITED = ("PYTHONPATH", "PYTHONHOME", "VLLM_API_KEY")
 # However this process ends, its end of the pipe closes then: what is left of the server's group ends, too.
 _WATCH = "read _; kill -9 -$1"
 _ERROR = re.compile(r"(?:\w*(?:Error|Exception)|\berror): (.+)")
+_NO_ERROR = re.compile(r"(\(.*?\) )?(INFO|WARNING)\b")
 # What follows the error of the engine.
 _EPILOGUES = ("initialization failed", "EngineDeadError")
 # The share of a GPU's memory that vLLM takes unless told otherwise, and the MiB of its CUDA context.
@@ -347,13 +348,18 @@ class VLLMServer:
     def _find_errors(self) -> list[str]:
         """Find what is wrong in the log, without what only repeats it; its last lines where no error is marked."""
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        reasons: dict[str, str] = {}
+        causes: dict[str, str] = {}
+        effects: list[str] = []
         for line in lines:
             match = _ERROR.search(line)
-            is_new = match is not None and not any(words in line for words in _EPILOGUES)
-            if match and is_new and not any(f"'{reason}'" in line for reason in reasons):
-                reasons.setdefault(match[1], match[0].strip()[:300])
-        return list(reasons.values()) or lines[-3:]
+            if match is None or _NO_ERROR.match(line):
+                continue
+            error = match[0].strip()[:300]
+            if any(words in line for words in _EPILOGUES):
+                effects.append(error)
+            elif not any(f"'{cause}'" in line for cause in causes):
+                causes.setdefault(match[1], error)
+        return list(causes.values()) or effects[:1] or lines[-3:]
 
 
 def find_lora_rank(adapters: Iterable[str]) -> int:
