@@ -16,10 +16,10 @@ import pytest
 
 from rolellm.characters.roles import find_part
 from rolellm.core.errors import ModelError, SettingsError, StoppedShortError
-from rolellm.llm.client import Client
+from rolellm.llm.client import FAILED, Client
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Request, RunOptions, Sampling, system, user
-from rolellm.llm.vllm import LOG, find_memory_share, find_vllm, has_gpu
+from rolellm.llm.vllm import LOG, find_vllm
 from rolellm.models.find import locate_model
 from rolellm.models.local_model import LocalModel
 
@@ -112,7 +112,7 @@ def test_a_server_that_dies_loses_no_answer(stand_in: Callable[..., str], tiny_m
         StoppedShortError, match=r"vLLM ended .*\(RuntimeError: the card is on fire\).*vllm\.log.*3 replies are kept"
     ):
         ask(llm, folder, make_requests(6))
-    assert are_gone(tmp_path / "pids")
+    assert are_gone(tmp_path / "pids") and not (folder / FAILED).exists()
     again = LLM(backend="local", model=str(tiny_model), engine=stand_in())
     assert all(isinstance(outcome, Answer) for outcome in ask(again, folder, make_requests(6)))
     assert len(read_bodies(folder)) == 3
@@ -142,18 +142,31 @@ def test_a_port_that_was_taken_meanwhile_is_not_the_end(
 
 
 def test_a_card_that_others_use_is_shared(
-    stand_in: Callable[..., str], tiny_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    stand_in: Callable[..., str], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    driver = tmp_path / "nvidia-smi"
-    driver.write_text("#!/bin/sh\necho 12024, 20000")
-    driver.chmod(0o755)
-    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    llm = LLM(backend="local", model=str(tiny_model), engine=stand_in())
+    llm = LLM(backend="local", model=str(tiny_model), engine=stand_in("--has-free", 0.5))
     assert isinstance(ask(llm, tmp_path / "run", make_requests(1))[0], Answer)
-    assert " --gpu-memory-utilization 0.55 " in (tmp_path / "run" / LOG).read_text()
+    assert "vLLM starts again, with 49% of its memory" in capsys.readouterr().err
+
+
+def test_auto_is_vllm_where_it_is_found_with_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    driver = tmp_path / "driver" / "nvidia-smi"
+    driver.parent.mkdir()
+    driver.write_text("#!/bin/sh\necho H200")
+    driver.chmod(0o755)
+    for name, value in (("PATH", str(driver.parent)), ("CUDA_VISIBLE_DEVICES", "0"), ("VLLM", "vllm")):
+        monkeypatch.setenv(name, value)
+    assert find_vllm("auto") is find_vllm("auto") is None
+    assert capsys.readouterr().err.count("answers are several times faster on a GPU") == 1
+    path = tmp_path / "python" / "vllm"
+    path.parent.mkdir()
+    path.touch(0o755)
+    monkeypatch.setattr(sys, "executable", str(path.with_name("python")))
+    assert find_vllm("auto") == [str(path)]
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
-    assert find_memory_share() is None and not has_gpu()
+    assert find_vllm("auto") is None
 
 
 def test_it_ends_with_a_process_that_is_killed(stand_in: Callable[..., str], tmp_path: Path) -> None:
@@ -181,7 +194,7 @@ def test_it_ends_with_a_process_that_is_killed(stand_in: Callable[..., str], tmp
         pytest.param("./here/vllm -tp 2", None, ["here/vllm", "-tp", "2"], id="a path with flags"),
         pytest.param("my/env", None, ["my/env/bin/vllm"], id="the folder of an environment"),
         pytest.param("vllm '", None, "No closing quotation", id="an open quote"),
-        pytest.param("gone/vllm", None, r"no such program; .*pip install vllm\) and name it: --engine", id="missing"),
+        pytest.param("gone/vllm", None, r"no such program; .*pip install vllm\) and name that: --engine", id="missing"),
         pytest.param("", None, "no such program", id="empty"),
     ],
 )

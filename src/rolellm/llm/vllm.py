@@ -49,10 +49,12 @@ _CONCURRENCY = 256
 _TIMEOUT = 3600.0
 # Seconds that a server gets to end by itself.
 _GRACE = 10.0
+# Seconds in which it ends after it has closed its port, and between two looks.
+_ENDING, _LOOK = 30.0, 0.2
 # Seconds for an answer while a server starts.
 _PATIENCE = 5.0
-# Servers that start together may choose the same port.
-_PORTS = 3
+# Servers that start together may choose the same port, and a GPU may have less memory left than they ask for.
+_STARTS = 3
 # Ranks that vLLM takes as the largest.
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 # Of this environment, or for servers that others reach.
@@ -63,14 +65,15 @@ _ERROR = re.compile(r"(?:\w*(?:Error|Exception)|\berror): (.+)")
 _NO_ERROR = re.compile(r"(\(.*?\) )?(INFO|WARNING)\b")
 # What follows the error of the engine.
 _EPILOGUES = ("initialization failed", "EngineDeadError")
-# The share of a GPU's memory that vLLM takes unless told otherwise, and the MiB of its CUDA context.
-_SHARE = 0.92
-_CONTEXT_MIB = 1024
+# vLLM asks for a share of the GPU that others may have part of; the second number is the total.
+_FREE_MEMORY = re.compile(r"Free memory on device[^(]*\(([\d.]+)/([\d.]+) GiB\)")
+# The share that its measurement may be off by.
+_MARGIN = 0.01
 _BASE = "base"
 
 _INSTALL = (
-    "install it in an environment of its own (python -m venv ~/vllm && ~/vllm/bin/pip install vllm) and name it: "
-    "--engine ~/vllm/bin/vllm"
+    "install it in an environment of its own (python -m venv ~/vllm && ~/vllm/bin/pip install vllm) and name that: "
+    "--engine ~/vllm"
 )
 
 
@@ -103,13 +106,13 @@ def find_vllm(engine: str, device: str = "auto") -> list[str] | None:
         return None
     if path is None:
         raise SettingsError(
-            f"engine is {engine!r}, and there is no such program; it is auto, builtin, vllm or the path of vLLM's "
-            f"executable. If vLLM is missing, {_INSTALL}"
+            f"engine is {engine!r}, and there is no such program; it is auto, builtin, vllm or the folder of "
+            f"vLLM's environment. If vLLM is missing, {_INSTALL}"
         )
     if not is_named and not has_gpu(device):
         raise SettingsError(
-            "engine vllm needs a GPU, and there is none; use --engine builtin, or name a vLLM built for CPUs by its "
-            "path (--engine DIR/bin/vllm)"
+            "engine vllm needs a GPU, and there is none; use --engine builtin, or name the environment of a "
+            "vLLM built for CPUs (--engine DIR)"
         )
     return [path, *words[1:]]
 
@@ -134,15 +137,15 @@ def has_gpu(device: str = "auto") -> bool:
     require("torch", extra="train")
     import torch
 
-    return device != "cpu" and (torch.cuda.is_available() or bool(_query_gpus()))
+    return device != "cpu" and (torch.cuda.is_available() or bool(_list_gpus()))
 
 
-def _query_gpus() -> list[str]:
-    """Ask NVIDIA's driver for the free and the total MiB of each GPU that programs may use."""
+def _list_gpus() -> list[str]:
+    """Ask NVIDIA's driver for the names of the GPUs that programs may use."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible in ("", "-1"):
         return []
-    command = ["nvidia-smi", "--query-gpu=memory.free,memory.total", "--format=csv,noheader,nounits"]
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
     if visible:
         command += ["-i", visible]
     try:
@@ -150,17 +153,6 @@ def _query_gpus() -> list[str]:
     except (OSError, subprocess.SubprocessError):
         return []
     return answer.stdout.splitlines()
-
-
-def find_memory_share() -> float | None:
-    """Find the share of the first GPU's memory that vLLM can have, where that is less than it takes by itself."""
-    gpus = _query_gpus()
-    memory = re.fullmatch(r"(\d+), (\d+)", gpus[0]) if gpus else None
-    if memory is None:
-        return None
-    free, total = map(int, memory.groups())
-    share = (free - _CONTEXT_MIB) / total
-    return round(share, 2) if 0 < share < _SHARE else None
 
 
 def _free_memory() -> None:
@@ -226,14 +218,15 @@ class VLLMServer:
         self._starting = self._process = self.endpoint = None
         self._resources.pop_all().close()
 
-    def check_running(self) -> None:
-        """Check that it has not ended.
-
-        Raises:
-            StopAskingError: When it has; has the last errors of its log.
-        """
-        if self._process is not None and self._process.poll() is not None:
-            raise StopAskingError(self._describe_end(self._process))
+    async def _check_running(self, patience: float) -> None:
+        """Check that it has not ended, and does not within some seconds; raise its last errors otherwise."""
+        deadline = time.monotonic() + patience
+        while (process := self._process) is not None:
+            if process.poll() is not None:
+                raise StopAskingError(self._describe_end(process))
+            if time.monotonic() >= deadline:
+                return
+            await asyncio.sleep(_LOOK)
 
     async def post(self, body: Json) -> Json:
         """Ask for a completion.
@@ -252,8 +245,9 @@ class VLLMServer:
             work = partial(endpoint.post, "/completions", body, cast_to=httpx.Response)
             response = await endpoint.send(work, _TIMEOUT)
             return endpoint.clean_body(parse_body(response.content), None)
-        except CallError:
-            self.check_running()
+        except CallError as error:
+            is_unreachable = error.kind == "connection" and not error.billed
+            await self._check_running(_ENDING if is_unreachable else 0.0)
             raise
 
     async def _start(self, is_stopped: Callable[[], bool]) -> None:
@@ -291,16 +285,12 @@ class VLLMServer:
     async def _launch(
         self, base: str, tokenizer: str, adapters: dict[str, str], is_stopped: Callable[[], bool]
     ) -> None:
-        """Start the process, on another port where another program was faster, and wait until it answers."""
+        """Start the process, and wait until it answers; again where another program had its port or its memory."""
         from rolellm.llm.endpoint import Endpoint
 
         words = ["serve", base, "--served-model-name", _BASE, "--tokenizer", tokenizer]
         # Without a limit, a long context that has no room on a small card is an error.
         words += ["--dtype", self._model.dtype, "--generation-config", "vllm", "--max-model-len", "auto"]
-        share = find_memory_share()
-        if share is not None:
-            sys.stderr.write(f"vLLM gets {100 * share:.0f} % of the GPU's memory, what other programs leave\n")
-            words += ["--gpu-memory-utilization", str(share)]
         revision = self._model.source.revision
         if revision is not None:
             words += ["--revision", revision]
@@ -312,7 +302,7 @@ class VLLMServer:
         environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
         if self._model.source.is_cached:
             environment["HF_HUB_OFFLINE"] = "1"
-        for attempt in range(_PORTS):
+        for attempt in range(_STARTS):
             port = find_free_port()
             command = [*self._command[:1], *words, "--host", "127.0.0.1", "--port", str(port), *self._command[1:]]
             process = self._resources.enter_context(run_process(command, self._log, environment))
@@ -323,8 +313,14 @@ class VLLMServer:
             try:
                 await self._wait_until_ready(process, endpoint, {_BASE, *adapters}, is_stopped)
             except ModelError as error:
-                if "address already in use" not in str(error).casefold() or attempt == _PORTS - 1:
+                memory = _FREE_MEMORY.search(str(error))
+                is_taken = "address already in use" in str(error).casefold()
+                if attempt == _STARTS - 1 or not (memory or is_taken):
                     raise
+                if memory:
+                    share = float(memory[1]) / float(memory[2]) - _MARGIN
+                    words += ["--gpu-memory-utilization", f"{share:.2f}"]
+                    sys.stderr.write(f"other programs use the GPU: vLLM starts again, with {share:.0%} of its memory\n")
             else:
                 self._process = process
                 self.endpoint = endpoint
