@@ -205,7 +205,7 @@ class DialogueTable:
     def __init__(self, training: TrainingRecipe) -> None:
         self._training = training
         self.replies = self.long = self.repeats = 0
-        self._contents: set[int] = set()
+        self._hashes: set[int] = set()
         self._digest = hashlib.sha256()
         self._roles: set[str] = set()
         # Of dialogues: when the held-out ones are drawn by lot, the place in it.
@@ -250,9 +250,9 @@ class DialogueTable:
         family = int(beginning[:16], 16)
         is_long = False
         for whole in encoded:
-            content = hash(whole.ids.tobytes())
-            self.repeats += content in self._contents
-            self._contents.add(content)
+            tokens_hash = hash(whole.ids.tobytes())
+            self.repeats += tokens_hash in self._hashes
+            self._hashes.add(tokens_hash)
             cut = whole.cut(training.max_length, truncate=training.truncate_replies)
             is_long = is_long or cut != whole
             if cut is not None:
