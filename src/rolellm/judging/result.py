@@ -26,7 +26,7 @@ Number = FiniteFloat | None
 MEASURES: Final[Mapping[str, str]] = {
     "win_rate": "Win rate, %",
     "lc_win_rate": "LC win rate, %",
-    "list_win_rate": "Above base, %",
+    "list_win_rate": "Above base in lists, %",
     "average_rank": "Avg. rank",
     "consistency": "Consistency, %",
 }
