@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, groupby
 from statistics import linear_regression
-from typing import Final
+from typing import Any, Final
 
 from rolellm.judging.records import Comparison, DatasetName, Judgement
 from rolellm.judging.result import (
@@ -162,8 +162,11 @@ def _adjust_tests(tests: list[SystemTest], name: str, adjusted_name: str) -> lis
     p_values = [getattr(test, name) for test in tests]
     if None in p_values:
         return tests
-    adjusted = adjust_p_values(p_values)
-    return [replace(test, **{adjusted_name: p}) for test, p in zip(tests, adjusted, strict=True)]
+    adjusted: list[SystemTest] = []
+    for test, p in zip(tests, adjust_p_values(p_values), strict=True):
+        change: Any = {adjusted_name: p}
+        adjusted.append(replace(test, **change))
+    return adjusted
 
 
 def _is_valid(figures: Sequence[SystemFigures], diagnostics: Diagnostics) -> bool:

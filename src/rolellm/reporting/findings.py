@@ -399,7 +399,7 @@ def _describe_winners(winners: Mapping[str, str], rivals: Sequence[str], words: 
 
 def _describe_floor(topics: Mapping[str, Sequence[str]]) -> str:
     """Say in what a system is above the highest floor, and in what below it."""
-    clauses = []
+    clauses: list[str] = []
     for winner, won in topics.items():
         side = "below" if winner == _FLOOR else "above"
         floor = "it" if clauses else _FLOOR
