@@ -20,7 +20,7 @@ from rolellm.judging.settings import LabelSettings
 if TYPE_CHECKING:
     from gradio import Blocks
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `rolellm judge` wrote.")]
+RunFolder = Annotated[Path, typer.Argument(help="A folder that `rolellm judge` wrote.")]
 
 
 @dataclass(frozen=True, repr=False)

@@ -87,7 +87,7 @@ PROMPTED: Final = "prompt only"
 
 @settings
 class MakeSettings:
-    """Choices of a character to make.
+    """Character.
 
     Attributes:
         role: The role's name in a script; a card has its own.

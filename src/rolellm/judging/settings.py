@@ -12,7 +12,7 @@ _UNSAID = ("config", "split", "judges", "jury", "data_dir", "skip_bad", "budget"
 
 @settings
 class JudgingSettings:
-    """Answers to judge, and how.
+    """Judging.
 
     Attributes:
         config: Config of RoleBench; by default the one that the predictions were generated for.
@@ -54,7 +54,7 @@ class JudgingSettings:
 
 @settings
 class LabelSettings:
-    """Labels by people, and where they are kept.
+    """Labels.
 
     Attributes:
         annotator: Annotator name; defaults to your login.
