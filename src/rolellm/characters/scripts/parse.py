@@ -247,6 +247,11 @@ class ScriptReading:
     format_scores: Mapping[Format, float]
     found: Sequence[ScriptTurn]
 
+    def list_speakers(self) -> list[str]:
+        """List who speaks most, each with the number of speeches."""
+        counts = Counter(turn.speaker for turn in self.found if turn.kind == "speech" and turn.speaker)
+        return [f"{name} ({count:,})" for name, count in counts.most_common(_LISTED)]
+
 
 @dataclass(frozen=True, slots=True)
 class ParsedScript(ScriptReading):
