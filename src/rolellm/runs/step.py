@@ -272,5 +272,5 @@ def estimate_step(step: Step[Any], llm: LLM) -> Estimate:
         endpoint = None if model is None else llm.settings.endpoints[model]
         estimates.append((own_llm or llm).estimate(requests, endpoint))
     if not estimates:
-        return Estimate(0, Case(), Case(), Case(), max_attempts=llm.options.max_attempts)
+        return Estimate(0, Case(), Case(), max_attempts=llm.options.max_attempts)
     return sum(estimates[1:], estimates[0])
