@@ -38,9 +38,6 @@ def run_eval(
         judge: Settings file of the models that compare the answers; without it, nothing is judged.
         out: Folder of answers, scores, verdicts and the page.
     """
-    from rolellm.core.threads import wait_briefly
-
-    wait_briefly()
     from rolellm.data.own_rows import parse_columns
     from rolellm.journeys.evaluation import evaluate
 
