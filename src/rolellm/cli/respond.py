@@ -46,5 +46,8 @@ def run_respond(
     if note:
         say(f"note: {note}", err=True)
     run = run_or_estimate(Respond(character, chosen, settings), llm, out or profile / "respond")
-    words = ["rolellm", "role", "release", str(profile), "--out", f"{profile.resolve().name}-data"]
+    data = f"{profile.resolve().name}-data"
+    words = ["rolellm", "role", "release", str(profile), "--out", data]
+    if Path(data).exists():
+        words.append("--overwrite")
     return run.continue_with(shlex.join(words))
