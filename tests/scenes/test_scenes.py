@@ -283,7 +283,9 @@ def test_the_cast_has_to_be_in_the_scene(tmp_path: Path) -> None:
 
 
 def test_a_person_stops_in_the_middle_and_goes_on_and_sees_no_thought_of_others(tmp_path: Path) -> None:
-    lines = iter([" ", "Good evening.", "", signal.SIGINT, "Farewell."])
+    # Whom a person quotes is the person's choice.
+    quoted = "Cleo: good evening, you said.\nAda: nothing."
+    lines = iter([" ", quoted, "", signal.SIGINT, "Farewell."])
 
     def read_line(prompt: str) -> str:
         line = next(lines)
@@ -298,7 +300,7 @@ def test_a_person_stops_in_the_middle_and_goes_on_and_sees_no_thought_of_others(
         play_scene(scene(), llm_of(speak), **options)
     shown.clear()
     play_scene(scene(), llm_of(speak), **options)
-    assert [turn.text for turn in shown if turn.speaker == "Brom"] == ["Good evening.", "Farewell."]
+    assert [turn.text for turn in shown if turn.speaker == "Brom"] == [quoted, "Farewell."]
     assert len(shown) == 6 and "thought" not in str(shown)
     with pytest.raises(SettingsError, match="holds the scene lamp"):
         play_scene(scene(title="oil"), llm_of(speak), out=tmp_path)

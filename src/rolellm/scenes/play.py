@@ -188,6 +188,7 @@ class PlayScenes(Step[ScenesResult]):
         is_strict: Whether CoSER's protocol is kept to the letter: what a character says for others stays, and where no
             speaker is named, chance decides.
         branched: The characters whose turns are drawn twice; the scene goes on from the first.
+        me: The character whom a person plays, whose lines stay as they were typed.
         on_turn: Called with each scene and turn as it is played.
     """
 
@@ -198,6 +199,7 @@ class PlayScenes(Step[ScenesResult]):
     prompts: str | Path | None = None
     is_strict: bool = False
     branched: Collection[str] = ()
+    me: str | None = None
     on_turn: Callable[[Scene, SceneTurn], object] | None = None
     kind: ClassVar[str] = "scene"
 
@@ -368,9 +370,10 @@ class _Stage:
                 ended = f"no turn of {speaker}: {outcome.reason}"
                 break
             usage += outcome.reply.usage
-            text, spoken_for = keep_own_lines(outcome.value, speaker, scene.names)
-            if self._step.is_strict:
-                text = outcome.value
+            text, spoken_for = outcome.value, ""
+            if speaker != self._step.me:
+                own_text, spoken_for = keep_own_lines(text, speaker, scene.names)
+                text = text if self._step.is_strict else own_text
             if speaker in self._step.branched and outcome.reply.finish == "stop":
                 self.branching.append((call, scene, text))
             self._add(turns, speaker, text, "; ".join(filter(None, (note, spoken_for))))
@@ -523,6 +526,7 @@ def play_scene(
             director=None if director is None else LLM.resolve(director),
             prompts=prompts,
             branched=[name for name in scene.names if branches and name != me],
+            me=me,
             on_turn=transcript.add,
         )
         run = run_step(step, LLM.resolve(llm), folder)
