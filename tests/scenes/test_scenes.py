@@ -381,6 +381,8 @@ def test_the_judge_of_a_scene_is_shown_with_its_certificate(
     Path("rows.json").write_text(json.dumps([coser_row()]), encoding="utf-8")
     Path("llm.yaml").write_text(f"endpoints: [{{base_url: '{llm_server().url}', model: m}}]", encoding="utf-8")
     words = ("scene", "rows.json", "--format", "coser", "--llm", "llm.yaml", "--judge", "llm.yaml", "--json")
+    # At most 20 turns, the choice of a speaker before each, and four verdicts.
+    assert command(*words, "--dry-run").json["requests"] in range(40, 45)
     line = command(*words).json["certificate"]
     assert line.startswith("judge m: not examined; examine it with `rolellm judge --certify`, in this folder.")
     assert command("judge", "--certify", "--llm", "llm.yaml", "--limit", "4").code == 0
@@ -431,7 +433,8 @@ def test_a_cast_is_played_and_judged_for_pairs_by_command_after_a_dry_run_that_a
     values = {"setting": "A tower.", "characters": [{"name": "Ada", "description": "You count gulls."}], "turns": 2}
     Path("scene.yaml").write_text(json.dumps(values), encoding="utf-8")
     words = ("scene", "scene.yaml", "--cast", "Ada=llm.yaml", "--judge", "judge.yaml")
-    assert "4 requests" in command(*words, "--dry-run").out
+    # Two turns, drawn twice, and two verdicts on each pair.
+    assert "8 requests" in command(*words, "--dry-run").out
     assert server.counts.calls == 0
     assert "rolellm prefer scene --out pairs" in command(*words).out
     pairs = command("prefer", "scene", "--set", "balance=false", "--out", "pairs", "--json").result

@@ -34,7 +34,8 @@ def run_eval(
         columns: With --data: columns that have other names, such as prompt=question,completion=answer.
         skip_bad: With --data: skip bad rows and count them.
         scenes: A scene that each model plays alone (docs/scenes.md); repeatable. Without rows, nothing else is done.
-        judge: Settings file of the models that compare the answers; without it, nothing is judged.
+        judge: Settings file of the models that compare the answers, and direct scenes; without it, nothing is judged,
+            and each model directs its own.
         out: Folder of answers, scores, verdicts and the page.
     """
     from rolellm.core.threads import wait_briefly

@@ -21,6 +21,7 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from rolellm.characters.roles import Part
 from rolellm.core.errors import ModelError, SettingsError
+from rolellm.core.fingerprint import hash_json
 from rolellm.core.folders import use_working_folder
 from rolellm.core.interrupts import handle_signals
 from rolellm.core.records import Profile
@@ -313,7 +314,33 @@ class PlayScenes(Step[ScenesResult]):
             "prompts": {language: each.hash for language, each in prompts.items()},
             "own_prompts": own,
             "cast": {name: llm.describe() for name, llm in self.cast.items()},
+            "director": self.director and self.director.describe(),
         }
+
+
+@dataclass(frozen=True)
+class JudgedPlay(Step[None]):
+    """Scenes to play and to judge, to estimate both.
+
+    Attributes:
+        play: The scenes.
+        judge: The model that judges.
+        prepare_judging: Makes the judging of what was played.
+        settings: Nothing to set.
+    """
+
+    play: PlayScenes
+    judge: LLM
+    prepare_judging: Callable[[ScenesResult], Step[Any]]
+    settings: Any = None
+    kind: ClassVar[str] = "scene"
+
+    def plan(self, llm: LLM) -> Plan[None]:
+        """Play, and ask the judge."""
+        result = yield from self.play.plan(llm)
+        judging = self.prepare_judging(result)
+        verdicts = next(judging.plan(self.judge))
+        yield replace(verdicts, llm=self.judge, stand_in=None)
 
 
 class _Stage:
@@ -577,7 +604,8 @@ def _read_line(me: str, read_line: Callable[[str], str], _: Request) -> str:
 
 
 def _make_stand_in(request: Request) -> str:
-    """Make a turn for a dry run: half of what is allowed; for a choice of speaker, whoever is named first."""
+    """Make a turn for a dry run, unlike all others: half of what is allowed; who speaks is nobody's choice."""
     if request.tag.endswith("/speaker"):
-        return END
-    return "word " * (request.sampling.max_tokens // 2)
+        return ""
+    word = hash_json([request.tag, request.repeat])[:8]
+    return f"{word} " * (request.sampling.max_tokens // 2)

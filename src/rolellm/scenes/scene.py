@@ -151,6 +151,11 @@ class Scene:
         return tuple(character.name for character in self.characters)
 
     @property
+    def is_directed(self) -> bool:
+        """True if a model chooses the speakers, or tells what happens around them."""
+        return self.environment or self.speakers == "model"
+
+    @property
     def opening_lines(self) -> list[tuple[str, str]]:
         """The speaker and the text of each opening line."""
         return [(name, text) for line in self.opening for name, text in line.items()]
