@@ -266,6 +266,7 @@ def test_each_of_the_cast_has_its_own_model_and_a_failed_call_ends_the_scene_wit
             "speaks at turn 1 but is not there",
             id="an opening line of somebody who is away",
         ),
+        pytest.param({"opening": ["Hello."]}, "Hello. is not in the scene", id="an opening line without a speaker"),
         pytest.param({"seting": "x"}, "seting", id="unknown key"),
     ],
 )
@@ -275,6 +276,15 @@ def test_a_scene_that_cannot_be_played_is_refused_in_words(tmp_path: Path, chang
     file.write_text(json.dumps(values), encoding="utf-8")
     with pytest.raises(SettingsError, match=words):
         read_scene(file)
+
+
+def test_a_turn_may_be_a_number_and_an_opening_line_a_text(tmp_path: Path) -> None:
+    lines = ["setting: x", "characters:", "- {name: 王五, description: x, present: 1}", "- {name: B, description: x}"]
+    file = tmp_path / "scene.yaml"
+    file.write_text("\n".join([*lines, "opening:", "- 王五：来：吧", "- B: (nods)", '- "B: a: b"']), encoding="utf-8")
+    played = read_scene(file)
+    assert played.opening_lines == [("王五", "来：吧"), ("B", "(nods)"), ("B", "a: b")]
+    assert [played.list_present(turn) for turn in (1, 2)] == [["王五", "B"], ["B"]]
 
 
 def test_the_cast_has_to_be_in_the_scene(tmp_path: Path) -> None:
@@ -306,6 +316,18 @@ def test_a_person_stops_in_the_middle_and_goes_on_and_sees_no_thought_of_others(
         play_scene(scene(title="oil"), llm_of(speak), out=tmp_path)
     with pytest.raises(SettingsError, match=r"Zed is not in the scene.*Ada, Brom, Cleo"):
         play_scene(scene(), llm_of(speak), me="Zed")
+
+
+def test_a_person_is_shown_who_came_and_left_and_nothing_of_the_time_away(tmp_path: Path) -> None:
+    spans = ["", "1-2, 5-", "3", "5-"]
+    characters = []
+    for name, span in zip(NAMES, spans, strict=True):
+        characters.append(SceneCharacter(name=name, description="x", present=span))
+    shown: list[str] = []
+    options: Any = {"me": "Brom", "read_line": lambda prompt: shown.append(prompt) or "Here I am."}
+    played = scene(characters=tuple(characters), turns=6)
+    play_scene(played, llm_of(speak), show=lambda turn: shown.append(turn.speaker or turn.text), **options)
+    assert shown == ["Ada", "Brom> ", "Brom", "(Dora comes in.)", "Dora", "Brom> ", "Brom"]
 
 
 def coser_row(**more: Any) -> dict[str, Any]:

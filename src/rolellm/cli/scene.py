@@ -89,6 +89,8 @@ def run_scene(
     if canary is not None or limit is not None:
         raise SettingsError("canary and limit need --format coser")
     scene = read_scene(file)
+    if me is not None:
+        scene.character(me)
     llm = None
     if model_options.is_named:
         llm = make_played_llm(model_options, call_options)
@@ -232,4 +234,5 @@ class _Terminal:
 
     def show(self, turn: SceneTurn) -> None:
         if turn.text != self._typed:
-            say(f"{turn.speaker}: {turn.text}\n", err=True)
+            speaker = f"{turn.speaker}: " if turn.speaker else ""
+            say(f"{speaker}{turn.text}\n", err=True)

@@ -54,7 +54,7 @@ from rolellm.scenes.names import SPOKE_FOR, keep_own_lines
 from rolellm.scenes.prompts import load_scene_prompts
 from rolellm.scenes.scene import ENVIRONMENT, Scene, read_scene
 from rolellm.scenes.speakers import END, choose_in_turn, choose_named, list_candidates, read_speaker
-from rolellm.scenes.visibility import Lapse, SceneTurn, build_chronicle, build_talk, find_lapses
+from rolellm.scenes.visibility import Lapse, SceneTurn, build_chronicle, build_talk, find_lapses, tell_changes
 
 SCENES = "scenes.jsonl"
 DIALOGUES = "dialogues.jsonl"
@@ -282,9 +282,11 @@ class PlayScenes(Step[ScenesResult]):
 
     def _make_round(self, asked: _Asked, calls: Sequence[_Call]) -> Round[str]:
         accepts = {call.request.tag: call.accept for call in calls}
+        names = {call.name or "who speaks next" for call in calls}
         return Round(
             [call.request for call in calls],
             lambda request, reply: accepts[request.tag](request, reply),
+            names.pop() if len(names) == 1 else "",
             also=asked.also,
             stand_in=_make_stand_in,
             llm=asked.llm,
@@ -522,7 +524,8 @@ def play_scene(
         prompts: A YAML file with prompts of your own, see `rolellm.scenes.prompts.OwnPrompts`.
         me: The character whose lines you type.
         branches: Draw each turn of a model twice, for `rolellm.preferences.judge_branches`.
-        show: Called with each turn as it is played; with `me`, with what this character sees of it.
+        show: Called with each turn as it is played, and with who comes and leaves as a turn without a speaker; with
+            `me`, with what this character sees of it.
         read_line: Called for each line of yours with a prompt; by default reads it from the terminal.
         out: The run's folder, with ``transcript.jsonl`` as it goes; the same call goes on with a scene that stopped.
         options: Fields of `rolellm.playing.settings.PlaySettings`, such as ``temperature``.
@@ -536,7 +539,12 @@ def play_scene(
     models = {name: LLM.resolve(model) for name, model in (cast or {}).items()}
     if me is not None:
         scene.character(me)
-        person = LLM.of(ScriptedModel(partial(_read_line, me, read_line), rules_hash="a person", name=me))
+
+        def read_turn(prompt: str) -> str:
+            transcript.tell_changes(scene.list_present(transcript.turns + 1))
+            return read_line(prompt)
+
+        person = LLM.of(ScriptedModel(partial(_read_line, me, read_turn), rules_hash="a person", name=me))
         person.options = replace(person.options, show_progress=False)
         models[me] = person
     if llm is None:
@@ -545,7 +553,7 @@ def play_scene(
             raise SettingsError(f"{without[0]} has no model; give one for all, or name its own in the cast")
         llm = next(iter(models.values()))
     with use_working_folder(PlayScenes.kind, out) as folder:
-        transcript = _Transcript(folder, scene.title, me, show)
+        transcript = _Transcript(folder, scene, me, show)
         step = PlayScenes(
             [scene],
             read(PlaySettings, options),
@@ -564,27 +572,39 @@ def play_scene(
 class _Transcript:
     """Writes the turns of a scene to a file as they come, and shows them."""
 
-    def __init__(self, folder: Path, title: str, me: str | None, show: Callable[[SceneTurn], object] | None) -> None:
+    def __init__(self, folder: Path, scene: Scene, me: str | None, show: Callable[[SceneTurn], object] | None) -> None:
         self._path = folder / TRANSCRIPT
-        earlier = title
+        earlier = scene.title
         # There may be none yet, or half a line.
         with suppress(OSError, ValueError, LookupError), self._path.open(encoding="utf-8") as stream:
             earlier = json.loads(stream.readline())["scene"]
-        if earlier != title:
+        if earlier != scene.title:
             raise SettingsError(f"{folder} holds the scene {earlier}; name another folder for this one (--out)")
+        self._scene = scene
         self._me = me
         self._show = show
+        self._present: Sequence[str] = ()
+        self.turns = 0
 
     def add(self, scene: Scene, turn: SceneTurn) -> None:
         # The first turn begins the file anew: those of an earlier run come again from its journal.
         with self._path.open("w" if turn.turn == 1 else "a", encoding="utf-8") as stream:
             stream.write(json.dumps({"scene": scene.title, **asdict(turn)}, ensure_ascii=False) + "\n")
-        if self._show is None:
+        self.turns = turn.turn
+        if self._show is None or self._me not in (None, *turn.present):
             return
-        if self._me in (None, turn.speaker):
+        self.tell_changes(turn.present)
+        if self._me not in (None, turn.speaker):
+            turn = replace(turn, text=strip_inner_thoughts(turn.text))
+        if turn.text:
             self._show(turn)
-        elif self._me in turn.present and turn.visible_text:
-            self._show(replace(turn, text=strip_inner_thoughts(turn.text)))
+
+    def tell_changes(self, present: Sequence[str]) -> None:
+        """Show who came and left since the last turn that was shown."""
+        if self._show is not None:
+            for text in tell_changes(self._scene, self._present, present, self._me):
+                self._show(SceneTurn(self.turns, "", text, tuple(present)))
+        self._present = present
 
 
 def _read_line(me: str, read_line: Callable[[str], str], _: Request) -> str:
@@ -607,5 +627,5 @@ def _make_stand_in(request: Request) -> str:
     """Make a turn for a dry run, unlike all others: half of what is allowed; who speaks is nobody's choice."""
     if request.tag.endswith("/speaker"):
         return ""
-    word = hash_json([request.tag, request.repeat])[:8]
-    return f"{word} " * (request.sampling.max_tokens // 2)
+    first_word = hash_json([request.tag, request.repeat])[:6]
+    return f"{first_word} {'word ' * (request.sampling.max_tokens // 2)}"
