@@ -398,6 +398,15 @@ def test_a_dead_endpoint_takes_no_request_with_it_however_few_there_are(tmp_path
     assert sum(dead.seen.values()) == 5, "all went there first"
 
 
+def test_a_retry_does_not_go_back_to_an_endpoint_that_refused(tmp_path: Path) -> None:
+    picky = Faulty(lambda request, seen: fault("not_found"), name="picky", concurrency=1)
+    slow = fault("server_error", retry=True, after=0.01)
+    patient = Faulty(lambda request, seen: slow if seen < 4 else None, name="patient", concurrency=1)
+    with pytest.warns(RoleLLMWarning, match="picky was"):
+        assert isinstance(ask(tmp_path, [picky, patient], asked(1))[0], Answer)
+    assert sum(picky.seen.values()) == 1
+
+
 PRICE = Price(prompt=1000.0, completion=10_000.0)
 
 

@@ -15,7 +15,7 @@ from rolellm.exporting.passport import Passport
 
 @with_options
 def run_export(
-    run: Annotated[str, typer.Argument(metavar="RUN")],
+    run: Annotated[str, typer.Argument()],
     to: Annotated[Format, typer.Option()],
     out: Annotated[Path, typer.Option()],
     options: ExportSettings,
@@ -35,7 +35,7 @@ def run_export(
 
 
 @with_options
-def run_show(file: Annotated[Path, typer.Argument(metavar="FILE")]) -> Passport:
+def run_show(file: Annotated[Path, typer.Argument()]) -> Passport:
     """Show the passport of an exported model: role, data, recipe, base, scores, tests.
 
     Args:

@@ -15,7 +15,7 @@ from rolellm.journeys.improving import ImproveSettings
 
 @with_options
 def run_improve(
-    run: Annotated[Path, typer.Argument(metavar="RUN")],
+    run: Annotated[Path, typer.Argument()],
     options: ImproveSettings,
     judge: Path | None = None,
     out: Path = Path("improved"),

@@ -15,7 +15,7 @@ from rolellm.journeys.making import MakeSettings
 
 @with_options
 def run_make(
-    source: Annotated[Path, typer.Argument(metavar="SOURCE")],
+    source: Annotated[Path, typer.Argument()],
     options: MakeSettings,
     llm: Path | None = None,
     out: Path | None = None,

@@ -56,7 +56,7 @@ class _VotePage(PageOptions):
 
 @with_options
 def run_chat(
-    role: Annotated[str, typer.Argument(metavar="ROLE")],
+    role: Annotated[str, typer.Argument()],
     model_options: PlayedOptions,
     play_settings: PlaySettings,
     talk_settings: TalkSettings,
@@ -140,7 +140,7 @@ def _serve_talk_page(
 
 @with_options
 def run_serve(
-    roles: Annotated[list[str], typer.Argument(metavar="ROLE[=ADAPTER]...")],
+    roles: Annotated[list[str], typer.Argument(metavar="ROLE[=ADAPTER]")],
     model_options: PlayedOptions,
     limits: PromptLimits,
     base: str | None = None,

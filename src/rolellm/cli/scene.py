@@ -34,7 +34,7 @@ def run_scene(
     call_options: CallOptions,
     settings: PlaySettings,
     page: PageOptions,
-    file: Annotated[str, typer.Argument(metavar="[SCENE.yaml]")] = "",
+    file: Annotated[str, typer.Argument(metavar="SCENE.yaml")] = "",
     cast: list[str] | None = None,
     director: Advanced[Path | None] = None,
     judge: Path | None = None,

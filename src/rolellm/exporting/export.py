@@ -47,7 +47,7 @@ _NOT_SERVED: Final = ("use_dora", "modules_to_save", "trainable_token_indices", 
 
 @settings
 class ExportSettings:
-    """What goes out.
+    """Export.
 
     Attributes:
         role: Who the model plays: a character's folder, a card or a role; by default the run's, where it has one.

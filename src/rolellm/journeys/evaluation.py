@@ -180,10 +180,15 @@ class EvalResult(Result):
         for name, report in self.reports.items():
             metrics = report.leading.metrics
             rows[name] = [metrics.get(measure) for measure in measures]
+        told_apart = {name: figures.told_apart for name, figures in self.own.items()}
+        if any(told_apart.values()):
+            columns["told apart %"] = PERCENT
+            for name, share in told_apart.items():
+                rows[name].append(share)
         if self.own:
-            columns |= {"told apart %": PERCENT, "loss per token": Format(3)}
+            columns["loss per token"] = Format(3)
             for name, figures in self.own.items():
-                rows[name] += [figures.told_apart, figures.loss]
+                rows[name].append(figures.loss)
         if self.judged:
             columns["win rate %"] = PERCENT
             wins = {system.name: system.measures().get("win_rate") for system in self.judged.leading.models}
@@ -592,7 +597,7 @@ def _describe_figures(name: str, figures: OwnFigures) -> str:
     parts = []
     loss = figures.loss
     if loss is not None:
-        words = [f"{loss.mean:.3f}", loss.format_ends(3), f"(n = {loss.n:,} tokens)"]
+        words = [f"{loss.mean:.3f}", loss.format_ends(3), f"(n = {loss.n:,} tokens; lower is better)"]
         figure = " ".join(filter(None, words))
         parts.append(f"loss per token of what was said {figure}")
     share = figures.told_apart

@@ -297,6 +297,10 @@ def find_free_port() -> int:
         return int(free.getsockname()[1])
 
 
+#: Opens a URL of this machine: never through the environment's proxy.
+open_local: Final = urllib.request.build_opener(urllib.request.ProxyHandler({})).open
+
+
 @contextmanager
 def run_server(command: Sequence[str], url: str) -> Iterator[None]:
     """Run a program that serves, from its first answer at a URL to the end of the block.
@@ -309,7 +313,7 @@ def run_server(command: Sequence[str], url: str) -> Iterator[None]:
         with run_process(command, log) as process:
             while process.poll() is None:
                 try:
-                    urllib.request.urlopen(url, timeout=_PATIENCE).close()
+                    open_local(url, timeout=_PATIENCE).close()
                     break
                 except OSError:
                     time.sleep(0.2)

@@ -237,7 +237,12 @@ def test_the_same_difference_everywhere_has_the_p_of_the_sign_test() -> None:
     assert test.p == pytest.approx(2 / 2**8)
     assert test.difference.ends and 0 < test.difference.ends[0] < 0.25 < test.difference.ends[1]
     # Of two roles, both say so; that is no more than 1 in 2.
-    assert test.p_new_roles is not None and test.p_new_roles > 0.05
+    assert test.p_new_roles == pytest.approx(0.5)
+    for rows in (60, 2000):
+        # However small one half to this power is.
+        many = compare_pairs([1.0] * rows, [0.5] * rows, range(rows), [number % 2 for number in range(rows)])
+        assert many.p < 1e-15 and many.p_new_roles == pytest.approx(0.5)
+        assert many.difference.ends and 0.4 < many.difference.ends[0] < 0.5
     few = compare_pairs([0.75] * 5, [0.5] * 5, range(5))
     assert few.p == pytest.approx(2 / 2**5) and few.difference.low < 0  # type: ignore[operator]
 
