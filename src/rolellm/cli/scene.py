@@ -100,9 +100,10 @@ def run_scene(
     has_branches = judge_llm is not None
     if llm is not None:
         branched = [name for name in scene.names if has_branches and name != me]
-        step: Step[Any] = PlayScenes([scene], settings, **models, branched=branched)
+        played = PlayScenes([scene], settings, **models, branched=branched)
+        step: Step[Any] = played
         if judge_llm is not None:
-            step = JudgedPlay(step, judge_llm, lambda result: prepare_branch_judging(result.branches, out))
+            step = JudgedPlay(played, judge_llm, lambda result: prepare_branch_judging(result.branches, out))
         stop_if_dry(step, llm)
     play = partial(play_scene, scene, llm, **models, me=me, branches=has_branches, out=out, **dump(settings))
     if page.web:
