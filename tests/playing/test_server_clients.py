@@ -258,3 +258,15 @@ def test_servers_that_have_to_be_told_to_continue(
         assert httpx2.post(f"{url}/chat/completions", json=body).status_code == 200
         told = {name: upstream.bodies[-1][name] for name in upstream.bodies[-1] if name not in ("model", "messages")}
         assert told == ({"continue_final_message": True, "add_generation_prompt": False} if more else {})
+
+
+@pytest.mark.parametrize("refuses", [True, False])
+def test_tools_that_vllm_would_refuse_are_left_out(
+    serving: Callable[..., Any], upstream: Any, monkeypatch: pytest.MonkeyPatch, refuses: bool
+) -> None:
+    monkeypatch.setattr(upstream, "owner", "vllm")
+    monkeypatch.setattr(upstream, "refuses_tools", refuses)
+    url, _ = serving("queen of hearts", "--llm", upstream.url, "--model", "parrot")
+    body = {"model": "queen of hearts", "messages": [turn("user", "Why?")], "tools": [LOOK]}
+    assert httpx2.post(f"{url}/chat/completions", json=body).status_code == 200
+    assert ("tools" in upstream.bodies[-1]) is not refuses

@@ -67,6 +67,7 @@ def build_application(
     hosts: tuple[str, ...] = ("*",),
     origins: Iterable[str] = (),
     served: Mapping[str, str] | None = None,
+    base: str | None = None,
     has_tools: bool = True,
 ) -> Starlette:
     """The server as an ASGI application.
@@ -78,6 +79,7 @@ def build_application(
         hosts: The names by which it may be called; ``*`` for any.
         origins: Web pages of these origins may use it; ``*`` for all.
         served: By the name of a role or ``plain``, the model that answers there; by default the one behind the API.
+        base: The model under the adapters, where it is on this machine.
         has_tools: Whether that server calls tools; otherwise those of a client that need not be called are left out.
 
     Raises:
@@ -117,6 +119,7 @@ def build_application(
     state.players = dict(players)
     state.served = served
     state.default = default
+    state.base = base
     # llama.cpp's server takes its adapters by number.
     state.loras = None
     # Changes of the cast wait for each other.
@@ -136,6 +139,8 @@ async def _open_upstream(app: Starlette) -> AsyncIterator[None]:
     owner = listing.get(upstream.endpoint.settings.model or "", {}).get("owned_by")
     upstream.continuing = _CONTINUE if owner in _TOLD_TO_CONTINUE else {}
     async with upstream.open_session():
+        if owner == "vllm" and app.state.has_tools:
+            app.state.has_tools = await upstream.calls_tools()
         if any(model.get("owned_by") == "llamacpp" for model in listing.values()):
             app.state.loras = await upstream.list_loras()
         yield
@@ -254,6 +259,8 @@ async def _add_role(request: Request) -> Response:
         except RoleLLMError as error:
             raise _InvalidRequestError(400, str(error)) from error
         name = player.role
+        if adapter and state.base is not None:
+            await _check_base(state.base, adapter)
         if adapter and state.loras is not None:
             _find_lora(state.loras, adapter)
             state.served[name] = adapter
@@ -265,6 +272,16 @@ async def _add_role(request: Request) -> Response:
         state.players[name] = player
         state.names.insert(-1, name)
     return JSONResponse(_describe_model(name), 201)
+
+
+async def _check_base(base: str, adapter: str) -> None:
+    """Check that an adapter was tuned on the base: what its server says of another one explains nothing."""
+    from rolellm.models.adapters import check_tuned_on
+
+    try:
+        await run_sync(check_tuned_on, base, adapter)
+    except RoleLLMError as error:
+        raise _InvalidRequestError(400, str(error)) from error
 
 
 async def _remove_role(request: Request) -> Response:
