@@ -76,7 +76,6 @@ REFUSALS = {
     "judge, no baseline": (f"{JUDGE} b=good.jsonl --baseline none", 2, "compares with a baseline"),
     "judge, into a file": (f"{JUDGE} --out good.jsonl", 2, "is a file"),
     "label, a path for a name": ("label 'a run' --annotator ../anna", 2, "not a file name"),
-    "label, a ranking": ("label 'a run' --annotator anna --set system=quill-7b", 2, "system needs --audit"),
     "label, no run": ("label full --annotator anna", 1, "rolellm judge"),
     "label, half a run": ("label half --annotator anna", 1, "not finished"),
     "agreement, no folder": ("label nowhere --agreement", 1, "nowhere"),

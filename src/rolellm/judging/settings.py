@@ -58,14 +58,10 @@ class LabelSettings:
 
     Attributes:
         annotator: Annotator name; defaults to your login.
-        limit: Rows (or answers, with --audit) to label.
-        audit: Ask the paper's three questions about one answer at a time instead of ranking.
-        system: Audit only this system; `reference` means the dataset's own replies.
+        limit: Rows to label.
         port: Port of the local page; 0 picks a free one.
     """
 
     annotator: str | None = None
     limit: int = Field(50, ge=1)
-    audit: bool = False
-    system: Advanced[str | None] = None
     port: Advanced[int] = Field(0, ge=0, le=65535)
