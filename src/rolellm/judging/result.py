@@ -295,21 +295,6 @@ class JudgingResult(Result):
         """The result as tables show it: with the intervals that its config asks for as the only ones."""
         return select_intervals(self, self.config)
 
-    def to_pandas(self) -> Any:
-        """Build a ``pandas.DataFrame``: ``system``, ``kind``, ``measure``, and the columns of `Interval`.
-
-        One line for each of `MEASURES` that a system has.
-        """
-        import pandas
-
-        lines = []
-        for model in self.models:
-            for measure, score in model.measures().items():
-                if score is not None:
-                    system = {"system": model.name, "kind": model.kind, "measure": measure}
-                    lines.append(system | score.to_columns())
-        return pandas.DataFrame(lines, columns=["system", "kind", "measure", *Interval(0).to_columns()])
-
     def tables(self) -> tuple[Table, ...]:
         """Build the table of the systems, where there is any figure, and that of the judges' biases."""
         leading = self.leading

@@ -104,7 +104,6 @@ class StyleFigures:
 
     Attributes:
         top1: Share that sound most like their role.
-        top5: Share whose role is among the five likeliest.
         chance: What `top1` would be by chance.
         same_instruction: Share of pairs with another role that answers the same instruction in which the own role is
             the likelier one.
@@ -113,7 +112,6 @@ class StyleFigures:
     """
 
     top1: Measured
-    top5: Measured
     chance: float
     same_instruction: Measured
     by_role: dict[str, Measured]
@@ -177,10 +175,10 @@ class StyleResult(Result):
         for language, style in self.leading.items():
             for name, figures in style.parts.items():
                 label = "the meter, on references" if name == "references" else name
-                cells = (figures.top1, figures.top5, figures.same_instruction)
+                cells = (figures.top1, Interval(figures.chance), figures.same_instruction)
                 rows.append(TableRow((language, label), cells))
             by_role.append(_build_role_table(language, style))
-        columns = ("Top-1 %", "Top-5 %", "Told from another role %")
+        columns = ("Top-1 %", "Chance %", "Told from another role %")
         return [Table("Style", ("Language", "Measured"), columns, tuple(rows)), *by_role]
 
     def notes(self) -> Sequence[str]:
@@ -540,11 +538,9 @@ def _compute_figures(
             counts = Counter(roles[rival] for rival in likeliest[indices])
             confusion[role] = dict(counts.most_common())
     top1 = _estimate_share(rank == 0, replies)
-    top5 = _estimate_share(rank < 5, replies)
     same_instruction = _estimate_share(wins, replies=win_replies)
     return StyleFigures(
         top1=top1,
-        top5=top5,
         chance=1 / len(roles),
         same_instruction=same_instruction,
         by_role=by_role,
