@@ -119,12 +119,9 @@ def compute_mid_ranks(values: Sequence[float]) -> tuple[float, ...]:
     >>> compute_mid_ranks([1, 3, 1])
     (1.5, 3.0, 1.5)
     """
-    ranks = []
-    for own in values:
-        better = sum(rival < own for rival in values)
-        equal = sum(rival == own for rival in values)
-        ranks.append(better + (equal + 1) / 2)
-    return tuple(ranks)
+    from scipy.stats import rankdata
+
+    return tuple(rankdata(values).tolist())
 
 
 ROWS = "rows.jsonl"
