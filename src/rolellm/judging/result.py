@@ -17,6 +17,7 @@ from pydantic import Field, FiniteFloat
 
 from rolellm.core.result import Result
 from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow, describe_intervals, format_number
+from rolellm.core.text import format_count
 from rolellm.core.typed_json import read_as
 from rolellm.judging.records import Design, SystemKind
 from rolellm.scoring.statistics.intervals import Measured, select_intervals
@@ -304,7 +305,7 @@ class JudgingResult(Result):
             cells = tuple(model.measures().values())
             rows.append(TableRow((model.name,), cells, model.marks, model.band))
         against = f"against {self.baseline}" if self.baseline else "without a baseline"
-        title = f"{self.rows:,} rows, {against}"
+        title = f"{format_count(self.rows, 'row')}, {against}"
         formats = {MEASURES["average_rank"]: Format(2)}
         table = Table(title, ("System",), tuple(MEASURES.values()), tuple(rows), formats=formats, folded=True)
         full = table.without_empty_columns()
