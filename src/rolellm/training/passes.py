@@ -551,7 +551,7 @@ def _find_heaviest(trainer: Any) -> Any:
             numbers = range(start, min(start + plan.share, epoch))
             tokens[numbers] = _count_tokens(_collate(trainer, numbers), training)
         trainer.heaviest_steps = sorted(tokens, key=tokens.__getitem__, reverse=True)[:_HEAVIEST]
-    parts = []
+    parts: list[Any] = []
     for numbers in trainer.heaviest_steps:
         batch = _collate(trainer, numbers)
         parts += split_step(batch, plan.replies_per_pass, pairs=training.trainer == "dpo")
