@@ -177,8 +177,9 @@ class Batches:
         }
 
     def _output(self, kind: str, lines: Iterable[dict[str, Any]]) -> str | None:
-        content = "".join(json.dumps(line) + "\n" for line in lines)
-        return self._keep(f"{kind}.jsonl", content.encode()) if content else None
+        content = "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines)
+        # Half a surrogate pair has no UTF-8.
+        return self._keep(f"{kind}.jsonl", content.encode(errors="backslashreplace")) if content else None
 
 
 def _expired(item: dict[str, Any], end: str) -> dict[str, Any]:

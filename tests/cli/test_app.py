@@ -14,6 +14,7 @@ from unittest import mock
 import pytest
 from typer import Exit
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from rolellm.characters.folder import write_character
 from rolellm.cli.app import _COMMANDS, app, main
@@ -62,6 +63,14 @@ def test_every_option_and_argument_says_what_it_is_for() -> None:
     commands = list(leaf_commands())
     assert len(commands) > 20
     assert [(name, one.name) for name, command in commands for one in command.params if not one.help] == []
+    assert [name for name, command in commands if not all(command.callback.advanced.values())] == []
+
+
+def test_a_group_says_what_each_of_its_commands_says() -> None:
+    shown = {name: CliRunner().invoke(app, [name, "--help"], terminal_width=400).output for name in _COMMANDS}
+    for name, command in leaf_commands():
+        first = command.help.partition("\n")[0]
+        assert first in " ".join(shown[name.partition(" ")[0]].split())
 
 
 def leaf_commands() -> Iterator[tuple[str, Any]]:

@@ -1,6 +1,5 @@
 """``rolellm label`` and ``rolellm label --agreement`` as a user runs them."""
 
-import csv
 import re
 import signal
 import subprocess
@@ -27,27 +26,6 @@ def folder(tmp_path: Path) -> Path:
             said.append(Judgement(row.id, "judge", "pairwise", (name, NAMES[2]), (1.0, 2.0)))
             said.append(Judgement(row.id, "judge", "pairwise", (NAMES[2], name), (2.0, 1.0)))
     return write_run(tmp_path / "a run", make_comparison(rows), said)
-
-
-def fill(sheet: Path, *filled: list[str]) -> None:
-    with sheet.open(encoding="utf-8-sig", newline="") as stream:
-        lines = list(csv.reader(stream))
-    for line, words in zip(lines[1:], filled, strict=False):
-        line[-len(words) :] = words
-    with sheet.open("w", encoding="utf-8", newline="") as stream:
-        csv.writer(stream).writerows(lines)
-
-
-def test_the_audit_of_the_references_stands_beside_the_papers(folder: Path, tmp_path: Path, command: Command) -> None:
-    sheet = tmp_path / "audit.csv"
-    words: tuple[object, ...] = ("label", folder, "--annotator", "anna", "--audit", "--set", "system=reference")
-    words += ("--limit", 2, "--sheet", sheet)
-    assert command(*words).code == 0
-    fill(sheet, ["yes", "yes", "cannot tell"], ["yes", "no", "no"])
-    assert command(*words).code == 0
-    out = command("label", "--agreement", folder).out
-    (line,) = [line for line in out.splitlines() if line.startswith("│ reference")]
-    assert "50.0" in line and "84.0" in out
 
 
 @pytest.mark.slow

@@ -26,6 +26,11 @@ BUILD = "role build dialogue.jsonl --llm llm.yaml --role Fox"
 #: What is given, the exit code, and words of the reason.
 REFUSALS = {
     "set, below a bound": (f"{CONVERSE} temperature=-1", 2, "temperature: must be greater than or equal to 0"),
+    "set, below a bound of the command": (
+        "respond fox --instructions asked.jsonl --llm llm.yaml --set limit=0",
+        2,
+        "limit: must be greater than or equal to 1",
+    ),
     "set, unknown": (f"{CONVERSE} max_token=1", 2, "there is no such option; did you mean max_tokens?"),
     "set, no value": (f"{CONVERSE} context", 2, "--set context: expected KEY=VALUE"),
     "llm, twice": (f"{PARSE} --llm a --llm llm.yaml", 2, "--llm is given more than once; give one file"),
@@ -71,7 +76,6 @@ REFUSALS = {
     "judge, no baseline": (f"{JUDGE} b=good.jsonl --baseline none", 2, "compares with a baseline"),
     "judge, into a file": (f"{JUDGE} --out good.jsonl", 2, "is a file"),
     "label, a path for a name": ("label 'a run' --annotator ../anna", 2, "not a file name"),
-    "label, a ranking": ("label 'a run' --annotator anna --set system=quill-7b", 2, "system needs --audit"),
     "label, no run": ("label full --annotator anna", 1, "rolellm judge"),
     "label, half a run": ("label half --annotator anna", 1, "not finished"),
     "agreement, no folder": ("label nowhere --agreement", 1, "nowhere"),

@@ -80,12 +80,15 @@ def test_preview_shows_which_turns_of_own_rows_are_trained(
     assert refused.code == 1
     assert "error: own.jsonl, row 2: found turns of user; expected an assistant's turn" in refused.err
     shown = command(*words, "--skip-bad")
-    assert "own.jsonl (messages): 1 dialogue, 2 replies; 1 bad row skipped, the first: own.jsonl, row 2" in shown.err
+    assert (
+        "own.jsonl (messages in talk): 1 dialogue, 2 replies; 1 bad row skipped, the first: own.jsonl, row 2"
+        in shown.err
+    )
     (example,) = shown.json["examples"]
     assert example["trained_text"] == "Y</s>Y</s>"
     assert "\nN</s>" in example["prompt"]
     heading, *lines = command(*words[:3], *words[4:], "--skip-bad").out.splitlines()
-    assert heading == f"row a, reference 0: {len(lines) - 4} tokens read, 4 trained"
+    assert heading == f"a: {len(lines) - 4} tokens read (.), 4 trained (+)"
     assert [line.split()[-1] for line in lines if line[0] == "+"] == ["'Y'", "'</s>'"] * 2
 
 

@@ -65,11 +65,31 @@ def test_every_form_in_every_file_is_the_same_dialogue(form: str, suffix: str, t
 
 
 @pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        pytest.param("a.csv", "\ufeffprompt;completion\r\nWhy?;Aye.\r\n", id="Excel"),
+        pytest.param("a.csv", " Question ,Answer,source\nWhy?,Aye.,me\n", id="usual names"),
+        pytest.param("a.tsv", "User\tBot\nWhy?\tAye.\n", id="usual names in TSV"),
+        pytest.param("a.jsonl", json.dumps([FORMS["text"]], indent=1), id="an array in .jsonl"),
+        pytest.param("a.json", json.dumps(FORMS["messages"]), id="one dialogue"),
+        pytest.param("a.json", json.dumps([{"turns": [{"from": "Human", "value": "Why?"}, REPLY]}]), id="turns"),
+        pytest.param("a.json", '[{"instruction": "Why?", "context": "", "response": "Aye."}]', id="Dolly"),
+    ],
+)
+def test_what_other_programs_export(name: str, text: str, tmp_path: Path) -> None:
+    path = tmp_path / name
+    path.write_text(text, encoding="utf-8", newline="")
+    (dialogue,) = load(path)
+    assert dialogue == Dialogue("row/1", (USER, REPLY), (1,))
+
+
+@pytest.mark.parametrize(
     "wrap",
     [
         pytest.param(list, id="list"),
         pytest.param(iter, id="iterator"),
         pytest.param(Dataset.from_list, id="Dataset"),
+        pytest.param(lambda rows: Dataset.from_list(rows).to_pandas(), id="frame"),
         pytest.param(lambda rows: Dataset.from_list(rows).to_iterable_dataset(), id="stream"),
         pytest.param(lambda rows: DatasetDict({"train": Dataset.from_list(rows)}), id="splits"),
     ],
@@ -103,7 +123,7 @@ def test_columns_are_named_where_they_do_not_tell() -> None:
         (dialogue,) = load(rows, columns=parse_columns([pairs]))
         assert dialogue.messages == (USER, REPLY)
     with pytest.raises(
-        DataError, match=r"the columns q, a, which are of no known form.*--columns prompt=q,completion=a"
+        DataError, match=r"the columns q, a, which are of no known form.*--columns prompt=COLUMN,completion=COLUMN"
     ):
         load([{"q": "Why?", "a": "Aye."}])
     with pytest.raises(DataError, match="has no column b; it has q, a"):
@@ -160,8 +180,16 @@ def test_a_broken_line_is_named_or_skipped(name: str, text: str, words: str, tmp
 def test_sources_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no file at talks\.jsonl, and it is not an id on the Hub"):
         load("talks.jsonl")
-    with pytest.raises(DataError, match="no rows in this folder"):
+    with pytest.raises(DataError, match=r"no rows here; .* To play someone from a chat"):
         load(tmp_path)
+    DatasetDict({"train": Dataset.from_list([FORMS["text"]])}).save_to_disk(tmp_path / "saved")
+    assert load(tmp_path / "saved")[0].messages == (USER, REPLY)
+    two = {"user": "Why?", "question": "Who?", "answer": "Aye."}
+    with pytest.raises(DataError, match=r"in_two_columns has the columns user, question, answer, which are of no"):
+        load([two], argument="in_two_columns")
+    (tmp_path / "latin.csv").write_bytes("prompt,completion\nWhy?,Là.\n".encode("cp1252"))
+    with pytest.raises(DataError, match="not UTF-8; save it so"):
+        load(tmp_path / "latin.csv")
     with pytest.raises(DataError, match="train_dataset has no rows"):
         load([])
     pictures = Dataset.from_list([FORMS["text"]]).add_column("photo", [None]).cast_column("photo", Image())

@@ -17,6 +17,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from rolellm.core.errors import DataError, ModelError, SettingsError
 from rolellm.exporting import export as exporting
+from rolellm.exporting.check import ask_server
 from rolellm.exporting.export import export
 from rolellm.exporting.passport import show
 from rolellm.models.find import SAMPLE, locate_model
@@ -195,3 +196,16 @@ def test_a_file_without_a_passport_is_said(content: bytes, tmp_path: Path) -> No
     file.write_bytes(content)
     with pytest.raises(DataError, match=r"model\.gguf: no"):
         show(file)
+
+
+def test_a_server_on_this_machine_is_asked_past_the_proxy(
+    llm_server: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = llm_server()
+    from llm_faults import Answer
+
+    monkeypatch.setattr(server, "route", lambda *_: (Answer(200, b'{"choices": []}'), 0.0))
+    monkeypatch.setenv("http_proxy", "http://127.0.0.1:9")
+    monkeypatch.setattr("urllib.request._opener", None)
+    with pytest.raises(ModelError, match="IndexError"):
+        ask_server(server.url, [[{"role": "user", "content": "Who are you?"}]])

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from rolellm.core.settings import dump
-from rolellm.judging.records import Judgement
+from rolellm.judging.records import DatasetName, Judgement
+from rolellm.judging.result import JudgingResult
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.summary import measure_diagnostics
 from rolellm.judging.verdicts import Tally
@@ -134,6 +135,16 @@ def test_differences_are_tested_and_corrected() -> None:
         assert max(found["best", name]["p_adjusted"] for name in ("poor", "base")) < 0.05
         assert found["same", "base"]["p_adjusted"] > 0.05
         assert all(one["p_adjusted"] >= one["p"] for one in found.values())
+
+
+def test_where_roles_are_held_out_p_is_that_of_the_interval_for_new_roles() -> None:
+    made = Simulator({"a": 0.8, "b": 0.6}, questions=60, roles=("Ada", "Brom", "Cid"))
+    data = DatasetName("role-generalization-eng")
+    tests = JudgingResult.from_dict(summarize(made.comparison(), made.pairs(), JUDGES, QUICK, data)).leading.tests
+    for test in tests:
+        low, high = test.difference.ends  # type: ignore[union-attr]
+        assert (test.p < 0.05) == (not low <= 0 <= high) and test.p <= test.p_adjusted  # type: ignore[operator]
+    assert max(test.p for test in tests if test.b == "base") > 1e-4, "three roles are too few for a smaller p"
 
 
 # --- diagnostics

@@ -56,6 +56,14 @@ def test_the_same_answers_as_by_calls_for_half_the_price(tmp_path: Path, serve: 
     assert list((tmp_path / "batch" / "batches").iterdir()) == []
 
 
+def test_a_line_break_of_unicode_ends_no_line_of_a_batch(tmp_path: Path, serve: Serve) -> None:
+    text = "one\u2028two\x85three"
+    server, at = serve(lambda _: text)
+    (outcome,) = ask(tmp_path, at, asked(1))
+    assert isinstance(outcome, Answer) and outcome.value == text
+    assert server.counts.batched == 1
+
+
 def test_what_is_not_taken_goes_into_another_batch_and_at_last_into_the_dead_letters(
     tmp_path: Path, serve: Serve
 ) -> None:

@@ -127,8 +127,7 @@ def test_the_same_request_twice_is_paid_for_once(tmp_path: Path) -> None:
 
 def test_a_request_that_differs_misses(tmp_path: Path) -> None:
     base = Request((system("a"), user("b")), schema=Schema("s", {"type": "object"}))
-    settings = {"temperature": 0.1, "top_p": 0.5, "max_tokens": 7, "presence_penalty": 1.0, "frequency_penalty": 1.0}
-    settings |= {"seed": 1, "stop": ("x",), "top_logprobs": 5}
+    settings = {"temperature": 0.1, "top_p": 0.5, "max_tokens": 7, "seed": 1, "top_logprobs": 5}
     assert {item.name for item in fields(Sampling)} == set(settings)
     requests = [
         base,
@@ -396,6 +395,15 @@ def test_a_dead_endpoint_takes_no_request_with_it_however_few_there_are(tmp_path
     with Client(tmp_path, models, QUIET) as client, pytest.warns(RoleLLMWarning, match="dead was"):
         assert all(isinstance(outcome, Answer) for outcome in client.ask(asked(5)))
     assert sum(dead.seen.values()) == 5, "all went there first"
+
+
+def test_a_retry_does_not_go_back_to_an_endpoint_that_refused(tmp_path: Path) -> None:
+    picky = Faulty(lambda request, seen: fault("not_found"), name="picky", concurrency=1)
+    slow = fault("server_error", retry=True, after=0.01)
+    patient = Faulty(lambda request, seen: slow if seen < 4 else None, name="patient", concurrency=1)
+    with pytest.warns(RoleLLMWarning, match="picky was"):
+        assert isinstance(ask(tmp_path, [picky, patient], asked(1))[0], Answer)
+    assert sum(picky.seen.values()) == 1
 
 
 PRICE = Price(prompt=1000.0, completion=10_000.0)

@@ -125,12 +125,12 @@ CALLS_THAT_FAIL = {
 REPLIES = {
     fault: finish
     for finish, faults in {
-        "empty": "empty_choices no_choices null_message empty_text tool_calls",
+        "empty": "empty_choices null_message empty_text tool_calls",
         "refused": "refusal",
         "filtered": "content_filter",
         "length": "length",
         "stop": "no_usage wrong_usage fenced cut_json doubled deep surrogate echo_reply",
-        "malformed": "deep_body not_json not_object not_utf8 half_json",
+        "malformed": "deep_body no_choices not_json not_object not_utf8 half_json",
     }.items()
     for fault in faults.split()
 }
@@ -193,19 +193,14 @@ def test_a_reply_is_read(serve: Serve) -> None:
 def test_what_is_sent(serve: Serve) -> None:
     server, at = serve(at={"max_tokens_field": "max_completion_tokens", "extra_body": {"top_k": 20, "top_p": None}})
     messages = (system("S"), user("U"), assistant("A"), user("V"))
-    sampling = Sampling(
-        temperature=0.1, top_p=0.2, max_tokens=3, presence_penalty=0.4, frequency_penalty=0.5, seed=6, stop=("a", "b")
-    )
+    sampling = Sampling(temperature=0.1, top_p=0.2, max_tokens=3, seed=6)
     ask(at, Request(messages, sampling, schema=SHAPED.schema))
     assert server.bodies[-1] == {
         "model": "local",
         "messages": [{"role": message.role, "content": message.content} for message in messages],
         "temperature": 0.1,
         "max_completion_tokens": 3,
-        "presence_penalty": 0.4,
-        "frequency_penalty": 0.5,
         "seed": 6,
-        "stop": ["a", "b"],
         "response_format": {
             "type": "json_schema",
             "json_schema": {"name": "pair", "schema": SHAPED.schema.schema, "strict": True},  # type: ignore[union-attr]
@@ -380,7 +375,7 @@ def test_retry_after(headers: dict[str, str], seconds: float | None) -> None:
         pytest.param(
             choice("a \ud800 b \ud83d\ude00"), "stop", "a \ufffd b \U0001f600", id="halves of surrogate pairs"
         ),
-        pytest.param({}, "empty", "", id="nothing"),
+        pytest.param({"choices": []}, "empty", "", id="nothing"),
     ],
 )
 def test_how_a_reply_ended(body: dict[str, Any], finish: str, text: str) -> None:
@@ -492,7 +487,7 @@ def test_bodies_that_are_no_object_are_kept_as_text(content: bytes) -> None:
         pytest.param(500, b'{"error": "out of memory"}', "HTTP 500: out of memory", id="a text"),
         pytest.param(400, b'[{"error": {"message": "Key?"}}]', "HTTP 400: Key?", id="list"),
         pytest.param(
-            502, b"<html>\n Bad \x1b[31m gateway\x00</html>", "HTTP 502: <html> Bad ␛[31m gateway␀</html>", id="html"
+            502, b"<html>\n Bad \x1b[31m gateway\x00</html>", "HTTP 502: Bad ␛[31m gateway␀", id="a proxy's page"
         ),
         pytest.param(500, b"[" * 70_000, "HTTP 500: " + "[" * 300, id="deep"),
     ],
@@ -520,3 +515,48 @@ def test_what_is_no_completion(body: dict[str, Any]) -> None:
     with pytest.raises(UnacceptableError) as raised:
         read(**body)
     assert raised.value.kind == "malformed"
+
+
+@pytest.mark.parametrize(
+    ("answer", "reason"),
+    [
+        pytest.param(b"<html>Open WebUI</html>", "not a JSON object: <html>Open WebUI", id="another address"),
+        pytest.param(b'{"detail": "No such route"}', "not a chat completion: .*No such route", id="another API"),
+    ],
+)
+def test_a_body_that_is_no_completion_is_quoted(answer: bytes, reason: str) -> None:
+    with pytest.raises(UnacceptableError, match=reason):
+        read(**parse_body(answer))
+
+
+@pytest.mark.parametrize("content", [b"[]", b'{"data": [5, {"id": []}]}', b'{"data": {"id": "local"}}'])
+def test_what_is_no_list_of_models_lists_none(content: bytes, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    import llm_faults
+
+    server, at = serve()
+    monkeypatch.setattr(server, "route", lambda *_: (llm_faults.Answer(200, content), 0.0))
+
+    async def list_all() -> Any:
+        try:
+            return await at.list_models()
+        finally:
+            await at.close()
+
+    assert asyncio.run(list_all()) == {}
+
+
+def test_a_stream_that_is_no_completion_is_malformed(serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
+    import llm_faults
+
+    server, at = serve()
+    answer = llm_faults.Answer(200, b'data: {"choices": ["x"]}\n\n', {"Content-Type": "text/event-stream"})
+    monkeypatch.setattr(server, "route", lambda *_: (answer, 0.0))
+
+    async def read_all() -> list[str]:
+        try:
+            return [piece async for piece in at.stream(ASKED)]
+        finally:
+            await at.close()
+
+    with pytest.raises(UnacceptableError, match="not a chat completion"):
+        asyncio.run(read_all())

@@ -54,7 +54,7 @@ def find_cells(page: Any, start: str) -> dict[str, str]:
 def test_scores_biases_and_intervals_stand_in_one_table(html: str, run: Path) -> None:
     page, result = parse(html), json.loads((run / "result.json").read_text(encoding="utf-8"))
     heads = " ".join(find_heads(page))
-    for column in ("CUS", "RAW", "SPE", "avg", "LC win rate, %", "Above base, %"):
+    for column in ("CUS", "RAW", "SPE", "avg", "LC win rate, %", "Above base in lists, %"):
         assert column in heads, column
     for model in result["models"]:
         cells = find_cells(page, model["name"])

@@ -51,9 +51,9 @@ def test_of_several_systems_one_must_be_ahead_of_all(reports: dict[str, ScoreRep
 
 def test_a_system_alone_is_held_against_the_baseline_or_the_floor(reports: dict[str, ScoreReport]) -> None:
     alone = Evidence({"own": reports["own"]}).answer()
-    assert alone.verdict == "own is above the highest floor in style and knowledge."
+    assert alone.verdict == "own is above the highest floor in style and knowledge, and below it in accuracy."
     low = Evidence({"mute": reports["mute"]}).answer()
-    assert low.verdict == "mute is below the highest floor in style and knowledge."
+    assert low.verdict == "mute is below the highest floor in style, accuracy and knowledge."
     beside = Evidence({name: reports[name] for name in ("mute", "own")}, baselines=["own"]).answer()
     assert beside.verdict.startswith("own is ahead of mute in style") and beside.lead == "mute"
     bare = replace(reports["own"], scale=None)
@@ -143,5 +143,5 @@ def test_results_in_a_terminal_begin_with_the_answer() -> None:
     assert answer_judging(judge_systems({"good": 3.0, "poor": -3.0}, certificate="unfit (…)")) == []
     rows = rolellm.load_rolebench("sample", "test").rename_column("rolegpt", "prediction")
     scored = rolellm.score(rows)
-    assert answer_scoring(scored)[0] == "This model is above the highest floor in knowledge."
+    assert answer_scoring(scored)[0] == "This model is below the highest floor in accuracy, and above it in knowledge."
     assert answer_scoring(replace(scored, scale=None)) == []

@@ -70,7 +70,7 @@ def as_dataset(rows: list[Row], **columns: list[Any]) -> list[dict[str, Any]]:
 
 
 def many(count: int = 6) -> list[Row]:
-    """Rows whose references reach 1/2, and whose floors are 0 but for the question's, 1/4."""
+    """Rows whose floors are 0 but for the question's, 1/4."""
     blank = replace(KEEPER, rolegpt=None)
     return [
         replace(blank, id=f"r{at}", question=f"x{at} no na ne", references=(f"w{at} x{at} p q", f"w{at} x{at} r s"))
@@ -82,7 +82,7 @@ def many(count: int = 6) -> list[Row]:
     ("prediction", "gain"),
     [
         pytest.param("x no na ne", 0.0, id="at-the-floor"),
-        pytest.param("w x r s", 0.75, id="above-the-reference"),
+        pytest.param("w x r s", 0.75, id="above-the-floor"),
         pytest.param("all else", -0.25, id="below-the-floor"),
     ],
 )
@@ -91,19 +91,17 @@ def test_the_position_is_above_the_highest_floor(prediction: str, gain: float) -
     numbered = [prediction.replace("x", f"x{at}").replace("w", f"w{at}") for at in range(len(rows))]
     scale = rolellm.score(as_dataset(rows, prediction=numbered)).scale
     found = scale.position["CUS"]
-    assert (found.floor, found.low, found.high) == (QUESTION, 0.25, 0.5)
+    assert (found.floor, found.low) == (QUESTION, 0.25)
     assert found.gain.mean == pytest.approx(gain)
     assert (found.gain.n, found.gain.clusters) == (6, 6)
     assert (found.p < 0.05) is bool(gain)
     assert scale.position["SPE"] is None
-    # Copying the role-free answer is as good as can be, so nothing else is the end of that way.
-    assert scale.position["RAW"] is None
+    assert scale.position["RAW"].floor == QUESTION
 
 
-@pytest.mark.parametrize(("single", "known"), [(6, True), (7, False)])
-def test_a_position_stands_for_most_rows_or_is_not_told(single: int, known: bool) -> None:
-    several, alone = many(6), [replace(row, id=f"s{row.id}", references=row.references[:1]) for row in many(single)]
-    rows = [*several, *(replace(row, question=f"y{row.question}") for row in alone)]
+@pytest.mark.parametrize(("silent", "known"), [(6, True), (7, False)])
+def test_a_position_stands_for_most_rows_or_is_not_told(silent: int, known: bool) -> None:
+    rows = [*many(6), *(replace(row, id=f"s{row.id}", question="") for row in many(silent))]
     report = rolellm.score(as_dataset(rows, prediction=[row.references[0] for row in rows]))
     position = report.scale.position["CUS"]
     assert (position is not None) is known

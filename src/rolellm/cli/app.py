@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import inspect
 import io
 import os
 import re
@@ -23,6 +24,7 @@ from typer.main import get_group
 from rolellm.core.errors import RoleLLMError, SettingsError, StoppedShortError
 from rolellm.core.progress import announce_imports
 from rolellm.core.starting import restore_interrupt
+from rolellm.core.threads import wait_briefly
 from rolellm.version import __version__
 
 _INTERRUPTED = 130
@@ -70,13 +72,17 @@ class _Command(TyperCommand):
             record = parameter.get_help_record(ctx)
             if record is None:
                 continue
-            title = "Arguments"
+            name, text = record
             if parameter.param_type_name == "option":
                 title = getattr(parameter, "rich_help_panel", None) or "Options"
+            else:
+                title = "Arguments"
+                # Without its Python type.
+                name = name.partition(" <")[0]
             # That a number is not negative goes without saying.
-            text = re.sub(r"; x>=?[01]\]$", "]", record[1])
+            text = re.sub(r"; x>=?[01]\]$", "]", text)
             text = re.sub(r"(  \[)? ?x>=?[01]\]$", "", text)
-            sections.setdefault(title, []).append((record[0], text))
+            sections.setdefault(title, []).append((name, text))
         advanced = getattr(self.callback, "advanced", {})
         if advanced and ctx.meta["help_all"]:
             sections["With --set KEY=VALUE"] = [*advanced.items()]
@@ -118,6 +124,8 @@ def _import_command(name: str) -> Any:
     if isinstance(command, typer.Typer):
         for inner in command.registered_commands:
             inner.cls = _Command
+            # Typer cuts it off otherwise.
+            inner.short_help = (inspect.getdoc(inner.callback) or "").partition("\n")[0]
         holder.add_typer(command, name=name)
     else:
         holder.command(name, cls=_Command)(command)
@@ -137,7 +145,7 @@ def _read_summary(name: str) -> str:
 app = typer.Typer(
     name="rolellm",
     cls=_Commands,
-    help="RoleLLM: RoleBench, role-conditioned tuning, and scores that name their recipe.",
+    help="RoleLLM: make characters, tune models to play them, and measure how well they do.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
@@ -164,6 +172,7 @@ def main() -> None:
     """Run the command line; errors that this library raises on purpose end in one message, without a traceback."""
     try:
         restore_interrupt()
+        wait_briefly()
         _prepare_messages()
         announce_imports()
         app()

@@ -1,4 +1,4 @@
-"""Check whether a role holds: own tests, knowledge, safety, long talks.
+"""Check a role: own tests, knowledge, safety, rewards, long talks.
 
 `rolellm check FILE` tests a character by its test file.
 """
@@ -78,7 +78,7 @@ def run_check_tests(
 @app.command("boundary")
 @with_options
 def run_check_boundary(
-    profile: Annotated[Path, typer.Argument(metavar="PROFILE")],
+    profile: Annotated[Path, typer.Argument()],
     world_year: int | None = None,
     limit: Annotated[int, typer.Option(min=1)] = 20,
 ) -> Result:
@@ -99,7 +99,7 @@ def run_check_boundary(
 @app.command("safety")
 @with_options
 def run_check_safety(
-    model: Annotated[str, typer.Argument(metavar="MODEL")],
+    model: Annotated[str, typer.Argument()],
     call_options: CallOptions,
     safety: SafetySettings,
     settings: ReplySettings,
@@ -108,7 +108,7 @@ def run_check_safety(
     guard: Path | None = None,
     out: Path = Path("safety"),
 ) -> Run[Any]:
-    """Measure what tuning did to refusals, with roles and without; exit code 1 when a loss is decided.
+    """Measure what tuning did to refusals, with roles and without; exit code 1 for a loss beyond chance.
 
     Args:
         model: The tuned model: a folder, a Hub id, or YAML settings.
@@ -127,7 +127,7 @@ def run_check_safety(
 @app.command("reward")
 @with_options
 def run_check_reward(
-    rewards: Annotated[list[str], typer.Argument(metavar="REWARD...")],
+    rewards: Annotated[list[str], typer.Argument(metavar="REWARD")],
     settings: RewardSettings,
     data: Annotated[str, typer.Option(metavar="CONFIG|FILE")] = "sample",
     data_dir: Advanced[DataDir] = None,
@@ -138,6 +138,7 @@ def run_check_reward(
     Args:
         rewards: Names in rolellm.rewards, such as style, or dotted paths of your own functions.
         data: Config of the dataset, such as sample, or a JSON Lines file with its columns.
+        data_dir: Local copy of the release (or $ROLEBENCH_DIR).
         out: Folder of the run; replies.jsonl has every reply with its rewards.
     """
     from rolellm.measures import audit_reward
@@ -148,7 +149,7 @@ def run_check_reward(
 @app.command("converse")
 @with_options
 def run_check_converse(
-    roles: Annotated[list[str], typer.Argument(metavar="ROLE...")],
+    roles: Annotated[list[str], typer.Argument(metavar="ROLE")],
     model_options: EngineOptions,
     call_options: CallOptions,
     settings: PlaySettings,
@@ -172,7 +173,7 @@ def run_check_converse(
 @app.command("drift")
 @with_options
 def run_check_drift(
-    sessions: Annotated[list[str], typer.Argument(metavar="[NAME=]SESSIONS...")],
+    sessions: Annotated[list[str], typer.Argument(metavar="[NAME=]SESSIONS")],
     out: Path = Path("drift"),
 ) -> Run[Any]:
     """Measure how long roles stay in character, and what changes over the turns; by rule, no model is asked.

@@ -48,7 +48,7 @@ def run_data_build(
 @app.command("push")
 @with_options
 def run_data_push(
-    repo: Annotated[str, typer.Argument(metavar="REPO")],
+    repo: Annotated[str, typer.Argument()],
     options: PushOptions,
     config: OnlyConfig = None,
     data_dir: DataDir = None,
@@ -107,8 +107,8 @@ def run_data_harness() -> Result:
 @app.command("convert-chatglm")
 @with_options
 def run_data_convert_chatglm(
-    src: Annotated[Path, typer.Argument(metavar="SRC")],
-    dst: Annotated[Path, typer.Argument(metavar="DST")],
+    src: Annotated[Path, typer.Argument()],
+    dst: Annotated[Path, typer.Argument()],
 ) -> Result:
     """Turn a published ChatGLM2-6B or ChatGLM3-6B into a native GlmForCausalLM with a fast tokenizer.
 

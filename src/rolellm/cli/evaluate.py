@@ -14,7 +14,7 @@ from rolellm.journeys.evaluation import EvalResult, EvalSettings
 
 @with_options
 def run_eval(
-    models: Annotated[list[str], typer.Argument(metavar="[NAME=]MODEL...")],
+    models: Annotated[list[str], typer.Argument(metavar="[NAME=]MODEL")],
     options: EvalSettings,
     data: Annotated[str | None, typer.Option(metavar="FILE|FOLDER|HUB_ID")] = None,
     columns: Annotated[list[str] | None, typer.Option(metavar="NAME=COLUMN,...")] = None,
@@ -33,13 +33,12 @@ def run_eval(
             trained on. Dialogues that a model was trained on are left out.
         columns: With --data: columns that have other names, such as prompt=question,completion=answer.
         skip_bad: With --data: skip bad rows and count them.
-        scenes: A scene that each model plays alone (docs/scenes.md); repeatable. Without rows, nothing else is done.
-        judge: Settings file of the models that compare the answers; without it, nothing is judged.
+        scenes: A scene that each model plays alone (docs/scenes.md); repeatable. Without --data, --data-dir and
+            --config, scenes are all that is done.
+        judge: Settings file of the models that compare the answers, and direct scenes; without it, nothing is judged,
+            and each model directs its own.
         out: Folder of answers, scores, verdicts and the page.
     """
-    from rolellm.core.threads import wait_briefly
-
-    wait_briefly()
     from rolellm.data.own_rows import parse_columns
     from rolellm.journeys.evaluation import evaluate
 

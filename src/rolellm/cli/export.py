@@ -15,7 +15,7 @@ from rolellm.exporting.passport import Passport
 
 @with_options
 def run_export(
-    run: Annotated[str, typer.Argument(metavar="RUN")],
+    run: Annotated[str, typer.Argument()],
     to: Annotated[Format, typer.Option()],
     out: Annotated[Path, typer.Option()],
     options: ExportSettings,
@@ -27,15 +27,13 @@ def run_export(
         to: merged (transformers, SGLang, LM Studio), gguf (llama.cpp), ollama or vllm.
         out: A new folder.
     """
-    from rolellm.core.threads import wait_briefly
     from rolellm.exporting.export import export
 
-    wait_briefly()
     return export(run, to, out, **dump(options))
 
 
 @with_options
-def run_show(file: Annotated[Path, typer.Argument(metavar="FILE")]) -> Passport:
+def run_show(file: Annotated[Path, typer.Argument()]) -> Passport:
     """Show the passport of an exported model: role, data, recipe, base, scores, tests.
 
     Args:

@@ -25,7 +25,7 @@ def run_judge(
     model_options: ModelOptions,
     call_options: CallOptions,
     settings: JudgingSettings,
-    files: Annotated[list[str] | None, typer.Argument(metavar="[NAME=]P.jsonl...")] = None,
+    files: Annotated[list[str] | None, typer.Argument(metavar="[NAME=]P.jsonl")] = None,
     out: Path | None = None,
     certify: bool = False,
     as_json: AsJson = False,

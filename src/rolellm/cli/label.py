@@ -20,7 +20,7 @@ from rolellm.judging.settings import LabelSettings
 if TYPE_CHECKING:
     from gradio import Blocks
 
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A folder that `rolellm judge` wrote.")]
+RunFolder = Annotated[Path, typer.Argument(help="A folder that `rolellm judge` wrote.")]
 
 
 @dataclass(frozen=True, repr=False)
@@ -29,7 +29,6 @@ class LabelResult(Result):
 
     Attributes:
         annotator: Who labels.
-        kind: ``ranking`` or ``audit``.
         sample: Number of items.
         done: Number of items that are labeled.
         skipped: Number of items that were skipped.
@@ -40,7 +39,6 @@ class LabelResult(Result):
     """
 
     annotator: str
-    kind: str
     sample: int
     done: int
     skipped: int
@@ -85,21 +83,18 @@ def run_label(
 
         return measure_agreement(read_run(run))
 
-    from rolellm.core.errors import SettingsError
     from rolellm.core.locks import lock_folder
     from rolellm.judging.people.labels import label_path
     from rolellm.judging.records import LABELS, read_run
     from rolellm.reporting.labelling.tasks import LabelTask
 
-    if settings.system is not None and not settings.audit:
-        raise SettingsError("system needs --audit; a ranking always covers all systems")
     judging_run = read_run(run)
     annotator = settings.annotator or get_login()
-    path = label_path(run, annotator, audit=settings.audit)
+    path = label_path(run, annotator)
     agreement_line = shlex.join(["rolellm", "label", "--agreement", str(run)])
     is_new_sheet = sheet is not None and not sheet.exists()
     with lock_folder(run / LABELS, f".{path.name}.lock"):
-        task = LabelTask(judging_run, annotator, settings)
+        task = LabelTask(judging_run, annotator, settings.limit)
         if sheet is None:
             _serve_label_page(task, agreement_line, settings.port)
         elif is_new_sheet:
@@ -110,7 +105,7 @@ def run_label(
     counts: Any = {status: statuses.count(status) for status in ("done", "skipped", "open")}
     next_line = build_resume_line(invocation) if counts["open"] else agreement_line
     new_sheet = sheet if is_new_sheet else None
-    return LabelResult(annotator, task.kind, len(statuses), **counts, labels=path, next_line=next_line, sheet=new_sheet)
+    return LabelResult(annotator, len(statuses), **counts, labels=path, next_line=next_line, sheet=new_sheet)
 
 
 def _serve_label_page(task: Any, next_line: str, port: int) -> None:

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal, NamedTuple, get_args, get_origin, get_type_hints
 
 import typer
+from annotated_types import Interval
 from pydantic.fields import FieldInfo
 from typer.models import ArgumentInfo, OptionInfo
 
@@ -45,7 +46,7 @@ DataDir = Annotated[
     Path | None,
     typer.Option("--data-dir", help="Local copy of the release (or $ROLEBENCH_DIR)."),
 ]
-Profile = Annotated[Path, typer.Argument(metavar="PROFILE", help="A character's folder or card; see `rolellm role`.")]
+Profile = Annotated[Path, typer.Argument(help="A character's folder or card; see `rolellm role`.")]
 
 _Command = Callable[..., Any]
 
@@ -201,12 +202,20 @@ def _map_settable(
     settable: dict[str, tuple[str, Any]] = {}
     for name, item in plain.items():
         if not _is_argument(item) and name != "as_json":
-            settable[name] = (name, item.annotation)
+            settable[name] = (name, _add_limits(item.annotation))
     for field in fields:
         flag = field.flag.partition("/")[0].replace("-", "_")
         target = field.name, field.hint
         settable |= {field.name: target, flag: target}
     return settable
+
+
+def _add_limits(hint: Any) -> Any:
+    """Add the limits of an option to its type, where pydantic finds them."""
+    for extra in get_args(hint)[1:]:
+        if isinstance(extra, OptionInfo):
+            return Annotated[hint, Interval(ge=extra.min, le=extra.max)]
+    return hint
 
 
 def _set_value(values: dict[str, Any], override: str, settable: Mapping[str, tuple[str, Any]]) -> None:
@@ -242,9 +251,12 @@ def _make_option(item: inspect.Parameter, text: str | None) -> inspect.Parameter
         hint, info = get_args(hint)
     option: Any = copy.copy(info) or typer.Option()
     option.help = option.help or text
-    option.metavar = option.metavar or _choose_metavar(hint)
-    if isinstance(option, OptionInfo) and option.default is ...:  # where typer looks for the names first
-        option.default = f"--{item.name.replace('_', '-')}"
+    if isinstance(option, ArgumentInfo):
+        option.metavar = option.metavar or item.name.upper()
+    else:
+        option.metavar = option.metavar or _choose_metavar(hint)
+        if option.default is ...:  # where typer looks for the names first
+            option.default = f"--{item.name.replace('_', '-')}"
     return item.replace(kind=inspect.Parameter.KEYWORD_ONLY, annotation=Annotated[hint, option])
 
 

@@ -17,7 +17,7 @@ from rolellm.runs import Run
 def run_prefer(
     out: Path,
     settings: PreferSettings,
-    sources: Annotated[list[Path] | None, typer.Argument(metavar="[SOURCE...]")] = None,
+    sources: Annotated[list[Path] | None, typer.Argument(metavar="SOURCE")] = None,
 ) -> Run[Any]:
     """Make pairs of replies for DPO from data, judging runs, scenes and chats.
 

@@ -14,8 +14,8 @@ from rolellm.data.hub.push import Pushed, PushOptions
 
 @with_options
 def run_push(
-    run: Annotated[Path, typer.Argument(metavar="DIR")],
-    repo: Annotated[str, typer.Argument(metavar="REPO")],
+    run: Annotated[Path, typer.Argument()],
+    repo: Annotated[str, typer.Argument()],
     options: PushOptions,
     license: str | None = None,
     merge: bool = False,
@@ -34,7 +34,7 @@ def run_push(
         merge: Publish the adapter merged into its base.
         base_model: Base model on the Hub, OWNER/NAME, if the run used a local folder.
         scores: Output of rolellm score --json; may be repeated.
-        safety: Folder of rolellm check safety, for the card; defaults to one in DIR.
+        safety: Folder of rolellm check safety, for the card; defaults to one in RUN.
     """
     from rolellm.training.publish import push
 

@@ -15,7 +15,7 @@ from rolellm.reporting.settings import ReportOptions
 
 @with_options
 def run_report(
-    runs: Annotated[list[str], typer.Argument(metavar="RUN...")],
+    runs: Annotated[list[str], typer.Argument(metavar="RUN")],
     options: ReportOptions,
     out: Path = Path("report.html"),
     tables: Path | None = None,

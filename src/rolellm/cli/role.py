@@ -25,7 +25,7 @@ app = typer.Typer(name="role", help=__doc__, no_args_is_help=True)
 @app.command("parse")
 @with_options
 def run_role_parse(
-    script: Annotated[Path, typer.Argument(metavar="SCRIPT")],
+    script: Annotated[Path, typer.Argument()],
     role: str,
     out: Path,
     model_options: ModelOptions,
@@ -177,7 +177,7 @@ def run_role_card(
 @app.command("release")
 @with_options
 def run_role_release(
-    profiles: Annotated[list[Path], typer.Argument(metavar="PROFILE…")],
+    profiles: Annotated[list[Path], typer.Argument(metavar="PROFILE")],
     out: Path,
     rule: SplitRule,
     overwrite: bool = False,

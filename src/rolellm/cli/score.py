@@ -19,7 +19,7 @@ from rolellm.scoring.settings import ScoreOptions
 @with_options
 def run_score(
     options: ScoreOptions,
-    files: Annotated[list[Path] | None, typer.Argument(metavar="[P.jsonl...]")] = None,
+    files: Annotated[list[Path] | None, typer.Argument(metavar="P.jsonl")] = None,
     config: Config = None,
     split: AnsweredSplit = None,
     data_dir: DataDir = None,

@@ -41,7 +41,7 @@ def read_text(path: str | Path) -> str:
     try:
         return io.TextIOWrapper(io.BytesIO(read_limited(path)), encoding="utf-8-sig").read()
     except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 ({error.reason} at byte {error.start})", path=path) from error
+        raise DataError(f"not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8", path=path) from error
 
 
 def read_parquet(

@@ -67,9 +67,12 @@ def parse_object(raw: bytes, path: str | Path, line: int | None = None) -> dict[
     try:
         value = json.loads(raw)
     except UnicodeDecodeError as error:
-        raise DataError(f"not UTF-8 ({error.reason} at byte {error.start})", path=path, line=line) from error
+        problem = f"not UTF-8 ({error.reason} at byte {error.start}); save it as UTF-8"
+        raise DataError(problem, path=path, line=line) from error
     except (ValueError, RecursionError) as error:
         problem = f"not valid JSON ({error})"
+        if line is not None:
+            problem += "; expected one object on each line"
         if line is not None and not raw.endswith(b"\n"):
             problem += "; the line has no end, so the file may be cut off here"
         raise DataError(problem, path=path, line=line) from error

@@ -15,6 +15,8 @@ from rolellm.core.jsonl import read_jsonl
 
 SUFFIXES: Final = (".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".parquet")
 
+_BEGINNING: Final = 1024
+
 NumberedRow = tuple[int, Mapping[str, Any]]
 
 
@@ -61,9 +63,9 @@ def stream_rows(
     """
     suffix = path.suffix.lower()
     rows: Iterable[NumberedRow]
-    if suffix in (".jsonl", ".ndjson"):
+    if suffix in (".jsonl", ".ndjson") and not _is_array(path):
         rows = read_jsonl(path, bad=bad)
-    elif suffix == ".json":
+    elif suffix in (".json", ".jsonl", ".ndjson"):
         rows = _read_json_rows(path, bad)
     elif suffix in (".csv", ".tsv"):
         rows = _read_csv_rows(path, bad)
@@ -72,6 +74,11 @@ def stream_rows(
     else:
         raise DataError(f"cannot tell what kind of file this is; known are {', '.join(SUFFIXES)}", path=path)
     yield from rows
+
+
+def _is_array(path: Path) -> bool:
+    with path.open("rb") as stream:
+        return stream.read(_BEGINNING).removeprefix(b"\xef\xbb\xbf").lstrip()[:1] == b"["
 
 
 def _read_json_rows(path: Path, bad: list[DataError] | None) -> Iterable[NumberedRow]:
@@ -85,29 +92,34 @@ def _read_json_rows(path: Path, bad: list[DataError] | None) -> Iterable[Numbere
         raise DataError(f"not valid JSON ({error})", path=path) from error
     if isinstance(value, Mapping):
         lists = [item for item in value.values() if isinstance(item, list)]
-        value = lists[0] if len(lists) == 1 else [value]
+        is_dialogue = "messages" in value or "conversations" in value
+        value = [value] if is_dialogue or len(lists) != 1 else lists[0]
     if not isinstance(value, list) or not all(isinstance(row, Mapping) for row in value):
         raise DataError("expected a list of objects, or an object that holds one", path=path)
     return enumerate(value, start=1)
 
 
 def _read_csv_rows(path: Path, bad: list[DataError] | None) -> Iterator[NumberedRow]:
-    """Read texts as they are: "N/A" is an answer, and 007 is not 7."""
-    separator = "\t" if path.suffix.lower() == ".tsv" else ","
+    """Read texts as they are: "N/A" is an answer, and 007 is not 7. The delimiter is what the header has most."""
     number = 0
     try:
         with path.open(encoding="utf-8-sig", newline="") as stream:
-            reader = csv.reader(stream, delimiter=separator)
-            header = next(reader, [])
+            first_line = stream.readline()
+            stream.seek(0)
+            delimiter = max(",;\t", key=first_line.count)
+            reader = csv.reader(stream, delimiter=delimiter)
+            header = [name.strip() for name in next(reader, [])]
             # An empty line is no row.
             for number, fields in enumerate(filter(None, reader), start=1):
                 if len(fields) == len(header):
                     yield number, dict(zip(header, fields, strict=True))
                     continue
                 problem = f"row {number} has {len(fields)} fields; expected {len(header)}: {', '.join(header)}"
-                error = DataError(problem, path=path)
+                error = DataError(f"{problem}. A text with {delimiter!r} in it needs quotation marks", path=path)
                 if bad is None:
                     raise error
                 bad.append(error)
-    except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise DataError(f"not valid CSV in UTF-8 after row {number} ({error})", path=path) from error
+    except UnicodeDecodeError as error:
+        raise DataError("not UTF-8; save it so, in Excel as “CSV UTF-8”", path=path) from error
+    except (OSError, csv.Error) as error:
+        raise DataError(f"not valid CSV after row {number} ({error})", path=path) from error

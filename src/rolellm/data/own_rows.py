@@ -15,12 +15,18 @@ from typing import Any, Final, Generic, TypeVar
 
 from rolellm.core.errors import DataError
 from rolellm.core.row_files import SUFFIXES, NumberedRow, stream_rows
+from rolellm.core.settings import load_words
+from rolellm.core.text import fold, join_names
 from rolellm.models.find import is_hub_id
 
 Item = TypeVar("Item")
 Turn = dict[str, Any]
 #: Rows whose columns tell the form; a column may be missing in the first ones.
 _PROBED: Final = 100
+# Columns in a message.
+_LISTED: Final = 10
+# What the columns of a form are called elsewhere.
+_USUAL: Final = {name: load_words(f"column_{name}") for name in ("messages", "prompt", "completion", "output")}
 # Names of speakers in the data sets of the Hub, and what chat templates call them.
 _SPEAKERS: Final = {
     "system": "system",
@@ -29,10 +35,14 @@ _SPEAKERS: Final = {
     "human": "user",
     "assistant": "assistant",
     "gpt": "assistant",
+    "chatgpt": "assistant",
+    "bot": "assistant",
+    "ai": "assistant",
     "model": "assistant",
     "tool": "tool",
     "observation": "tool",
 }
+_MAKE_INSTEAD: Final = "To play someone from a chat or a script: rolellm make FILE --role NAME"
 _MEDIA: Final = ("image", "images", "video", "videos", "audio", "audios")
 # No chat template reads the calls of an older interface.
 _REFUSED: Final = ("functions", *_MEDIA)
@@ -94,8 +104,10 @@ def read_prompt_row(row: Mapping[str, Any]) -> Dialogue:
 def read_alpaca_row(row: Mapping[str, Any]) -> Dialogue:
     """Read ``instruction``, ``input`` and ``output``, after the pairs of ``history``."""
     prompt = row["instruction"]
-    if row.get("input"):
-        prompt = f"{prompt}\n\n{row['input']}"
+    # Dolly's name for it.
+    material = row.get("input") or row.get("context")
+    if material:
+        prompt = f"{prompt}\n\n{material}"
     texts: list[Any] = []
     for pair in row.get("history") or ():
         if not isinstance(pair, list | tuple) or len(pair) != 2:
@@ -127,7 +139,9 @@ def read_tavern_chat(chat: Mapping[str, Any]) -> Dialogue:
         else:
             turns.append({"role": speaker, "content": text})
     if len(characters) > 1:
-        raise DataError(f"found a group chat of {', '.join(characters)}; expected a chat with one character")
+        raise DataError(
+            f"found a group chat of {', '.join(characters)}; expected a chat with one character. {_MAKE_INSTEAD}"
+        )
     role = next(iter(characters), None)
     return _make_dialogue({"id": chat["id"], "role": role}, turns, first=1)
 
@@ -176,10 +190,9 @@ class OwnRows(Generic[Item]):
             try:
                 item = self._read_row(row)
             except DataError as problem:
-                error = DataError(f"{place}: {problem}")
                 if not self.skip_bad:
-                    raise error from problem
-                self.skipped.append(error)
+                    raise DataError(f"{place}: {problem}. --skip-bad leaves bad rows out") from problem
+                self.skipped.append(DataError(f"{place}: {problem}"))
             else:
                 count += 1
                 yield item
@@ -211,13 +224,22 @@ class OwnRows(Generic[Item]):
         if media:
             raise DataError(f"found a value in the column {', '.join(media)}; expected text only: remove the column")
         if not self.form.is_whole:
-            missing = [name for name in self.form.columns if row.get(name) is None]
+            columns = {name: self._columns.get(name, name) for name in self.form.columns}
+            missing = [column for name, column in columns.items() if row.get(name) is None]
             if missing:
-                raise DataError(f"found no {' and no '.join(missing)}; expected {', '.join(self.form.columns)}")
+                raise DataError(f"found no {' and no '.join(missing)}; expected {', '.join(columns.values())}")
         return self.form.read(row)
 
+    @property
+    def title(self) -> str:
+        """The source, its form and, where they have other names, its columns."""
+        form = self.form.name
+        if self._columns:
+            form += f" in {', '.join(self._columns.values())}"
+        return f"{self.name} ({form})"
+
     def __repr__(self) -> str:
-        return f"OwnRows({self.name}, {self.form.name})"
+        return f"OwnRows({self.title})"
 
 
 def load_own_rows(
@@ -232,8 +254,8 @@ def load_own_rows(
     """Open rows of one's own and tell their form by their columns.
 
     Args:
-        data: A file (JSON Lines, JSON, CSV, Parquet), a folder of them, an id on the Hub, a dataset of `datasets`, or
-            rows as mappings.
+        data: A file (JSON Lines, JSON, CSV, Parquet), a folder of them, an id on the Hub, a dataset of `datasets`, a
+            frame of pandas, or rows as mappings.
         forms: The forms to choose from, such as `DIALOGUES`.
         columns: The columns of a form, by the names that it gives them: ``{"prompt": "question"}``.
         split: Of several splits, the one to read.
@@ -251,6 +273,11 @@ def load_own_rows(
         raise DataError(f"{source.name} has no column {unknown}; it has {', '.join(names)}")
     all_names = {*names, *columns}
     matching = [form for form in forms if all_names.issuperset(form.columns)]
+    if not matching:
+        for form in forms:
+            usual = _find_usual(form, names, columns)
+            if usual is not None:
+                return OwnRows(source, names, form, usual, skip_bad=skip_bad)
     if len(matching) > 1 and columns:
         # What is named decides.
         matching = [form for form in matching if not columns.keys().isdisjoint(form.columns)]
@@ -276,13 +303,26 @@ def parse_columns(pairs: Iterable[str]) -> dict[str, str]:
     return columns
 
 
+def _find_usual(form: RowForm[Any], names: Sequence[str], columns: Mapping[str, str]) -> dict[str, str] | None:
+    """Find the column for each of a form's that is usually called so; None where one has none, or several."""
+    chosen = dict(columns)
+    for name in form.columns:
+        if name in chosen or name in names:
+            continue
+        usual = _USUAL.get(name, {name})
+        matches = [column for column in names if fold(column) in usual]
+        if len(matches) != 1:
+            return None
+        chosen[name] = matches[0]
+    return chosen
+
+
 def _explain_unknown(name: str, names: Sequence[str], forms: Sequence[RowForm[Any]]) -> str:
     expected = "; or ".join(", ".join(form.columns) for form in forms)
-    pairs = zip(forms[-1].columns, names, strict=False)
-    example = ",".join(f"{column}={own}" for column, own in pairs)
+    example = ",".join(f"{column}=COLUMN" for column in forms[-1].columns)
     return (
-        f"{name} has the columns {', '.join(names)}, which are of no known form; expected {expected}. Say which they "
-        f"are, such as --columns {example}"
+        f"{name} has the columns {join_names(names, _LISTED):.300}, which are of no known form; expected {expected}. "
+        f"Say which they are: --columns {example}. {_MAKE_INSTEAD}"
     )
 
 
@@ -334,13 +374,19 @@ def _open_source(data: Any, split: str, argument: str) -> _Source:
     if not isinstance(data, str | Path):
         return _open_dataset(data, argument, split)
     path = Path(data)
-    if path.is_file():
-        return _Source(str(path), files=[path])
-    if path.is_dir():
-        files = [file for file in sorted(path.iterdir()) if file.suffix.lower() in SUFFIXES]
-        if not files:
-            raise DataError(f"no rows in this folder; expected files ending in {', '.join(SUFFIXES)}", path=path)
-        return _Source(str(path), files=files)
+    if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
+        from datasets import load_from_disk
+
+        return _open_dataset(load_from_disk(path), str(path), split)
+    files = sorted(path.iterdir()) if path.is_dir() else [path]
+    row_files = [file for file in files if file.suffix.lower() in SUFFIXES]
+    if path.exists() and not row_files:
+        kinds = ", ".join(SUFFIXES)
+        raise DataError(
+            f"no rows here; expected files ending in {kinds}. Save a spreadsheet as CSV. {_MAKE_INSTEAD}", path=path
+        )
+    if path.exists():
+        return _Source(str(path), files=row_files)
     if not is_hub_id(str(data)):
         raise DataError(f"no file at {data}, and it is not an id on the Hub, OWNER/NAME")
     return _open_dataset(_load_from_hub(str(data)), str(data), split)
@@ -356,6 +402,10 @@ def _load_from_hub(name: str) -> Any:
 
 
 def _open_dataset(data: Any, name: str, split: str) -> _Source:
+    if hasattr(data, "iterrows"):
+        import datasets
+
+        data = datasets.Dataset.from_pandas(data)
     if isinstance(data, Mapping):
         # A DatasetDict; a single split needs no name.
         if len(data) == 1:
@@ -439,18 +489,19 @@ def _read_turn(value: Mapping[str, Any]) -> Turn:
         turn["tool_calls"] = read_objects("tool_calls", turn["tool_calls"])
     turn["content"] = _join_parts(turn.get("content"))
     if not isinstance(turn["content"], str) or not isinstance(turn.get("role"), str):
-        raise DataError(f"found the turn {turn!a:.80}; expected a role and a text as content")
+        raise DataError(f"found the turn {turn!a:.80}; expected a role and a text as content. {_MAKE_INSTEAD}")
     try:
         turn["content"].encode()
     except UnicodeEncodeError as error:
         raise DataError(f"found half a character at {error.start} of a turn's text; expected whole ones") from error
-    if turn["role"] not in _SPEAKERS:
-        raise DataError(f"found a turn of {turn['role']!a:.40}; expected one of {', '.join(_SPEAKERS)}")
-    turn["role"] = _SPEAKERS[turn["role"]]
+    speaker = _SPEAKERS.get(turn["role"].lower())
+    if speaker is None:
+        speakers = ", ".join(_SPEAKERS)
+        raise DataError(f"found a turn of {turn['role']!a:.40}; expected one of {speakers}. {_MAKE_INSTEAD}")
+    turn["role"] = speaker
     weight = turn.get("weight", 0)
     is_possible = weight == 0 or (weight == 1 and turn["role"] == "assistant")
     if not is_possible:
-        speaker = turn["role"]
         raise DataError(f"found a weight of {weight!r:.20} on a turn of {speaker}; expected 0, or 1 for the assistant")
     return turn
 

@@ -13,6 +13,7 @@ from typing import Any, Final
 from rolellm.core.errors import ModelError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.core.records import Language
+from rolellm.llm.vllm import open_local
 from rolellm.models.local_model import Decoding, LocalModel
 
 PROMPTS: Final = 8
@@ -120,14 +121,14 @@ def ask_server(address: str, prompts: Sequence[Messages]) -> list[GreedyReply]:
         content = json.dumps(body).encode()
         request = urllib.request.Request(f"{address}/chat/completions", content, {"Content-Type": "application/json"})
         try:
-            with urllib.request.urlopen(request, timeout=_SECONDS) as response:
+            with open_local(request, timeout=_SECONDS) as response:
                 raw = json.load(response)
-        except (OSError, ValueError) as error:
-            raise ModelError(f"llama.cpp's server gave no reply to a prompt of the check: {error}") from error
-        choice = raw["choices"][0]
-        ranking = choice["logprobs"]["content"][0]["top_logprobs"]
-        likeliest = tuple(item["token"] for item in ranking[:_LIKELIEST])
-        replies.append(GreedyReply(choice["message"]["content"].strip(), likeliest, raw["usage"]["prompt_tokens"]))
+            choice = raw["choices"][0]
+            ranking = choice["logprobs"]["content"][0]["top_logprobs"]
+            likeliest = tuple(item["token"] for item in ranking[:_LIKELIEST])
+            replies.append(GreedyReply(choice["message"]["content"].strip(), likeliest, raw["usage"]["prompt_tokens"]))
+        except (OSError, ValueError, LookupError, TypeError) as error:
+            raise ModelError(f"llama.cpp's server gave no reply to a prompt of the check: {error!r}") from error
     return replies
 
 

@@ -43,7 +43,7 @@ BEFORE: Final = "before"
 
 @settings
 class ImproveSettings(EvalSettings):
-    """How, and on what it is measured.
+    """Training and measurement.
 
     Attributes:
         config: Config of RoleBench to train on and to answer; by default what the run was trained on.

@@ -11,7 +11,7 @@ A report, a comparison and a person's labels need nothing but its plain files.
       judgements.jsonl     every verdict, and every request without one
       unscored.jsonl       the requests without a verdict, with their transcripts
       result.json          what `rolellm judge --json` prints
-      labels/NAME.jsonl    what people said (rankings); labels/NAME.audit.jsonl (the audit)
+      labels/NAME.jsonl    what people said
       journal.jsonl        every reply of a judge, see `rolellm.llm`
 """
 

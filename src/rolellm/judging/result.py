@@ -26,7 +26,7 @@ Number = FiniteFloat | None
 MEASURES: Final[Mapping[str, str]] = {
     "win_rate": "Win rate, %",
     "lc_win_rate": "LC win rate, %",
-    "list_win_rate": "Above base, %",
+    "list_win_rate": "Above base in lists, %",
     "average_rank": "Avg. rank",
     "consistency": "Consistency, %",
 }
@@ -176,6 +176,8 @@ class SystemTest:
         difference: That of ``a`` minus ``b``.
         p: By a paired t test over questions.
         p_adjusted: ``p`` by Holm.
+        p_new_roles: By one over roles and questions; ``None`` with fewer than two roles.
+        p_adjusted_new_roles: ``p_new_roles`` by Holm.
     """
 
     measure: str
@@ -184,6 +186,8 @@ class SystemTest:
     difference: Measured = None
     p: Number = None
     p_adjusted: Number = None
+    p_new_roles: Number = None
+    p_adjusted_new_roles: Number = None
 
 
 @dataclass(frozen=True, slots=True)

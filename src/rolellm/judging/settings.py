@@ -12,7 +12,7 @@ _UNSAID = ("config", "split", "judges", "jury", "data_dir", "skip_bad", "budget"
 
 @settings
 class JudgingSettings:
-    """Answers to judge, and how.
+    """Judging.
 
     Attributes:
         config: Config of RoleBench; by default the one that the predictions were generated for.
@@ -54,18 +54,14 @@ class JudgingSettings:
 
 @settings
 class LabelSettings:
-    """Labels by people, and where they are kept.
+    """Labels.
 
     Attributes:
         annotator: Annotator name; defaults to your login.
-        limit: Rows (or answers, with --audit) to label.
-        audit: Ask the paper's three questions about one answer at a time instead of ranking.
-        system: Audit only this system; `reference` means the dataset's own replies.
+        limit: Rows to label.
         port: Port of the local page; 0 picks a free one.
     """
 
     annotator: str | None = None
     limit: int = Field(50, ge=1)
-    audit: bool = False
-    system: Advanced[str | None] = None
     port: Advanced[int] = Field(0, ge=0, le=65535)

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations, groupby
 from statistics import linear_regression
-from typing import Final
+from typing import Any, Final
 
 from rolellm.judging.records import Comparison, DatasetName, Judgement
 from rolellm.judging.result import (
@@ -148,14 +148,25 @@ def compare_systems(tally: Tally) -> Iterator[SystemTest]:
 def _test_pairs(tally: Tally, measure: str, values: Mapping[str, Mapping[str, float]]) -> list[SystemTest]:
     """Test every two systems by their values; p by Holm is over all of these tests."""
     tests = []
-    p_values = []
     for first, second in combinations(values, 2):
         paired = tally.compare_values(values[first], values[second])
         if paired is not None:
-            tests.append(SystemTest(measure, first, second, paired.difference, paired.p))
-            p_values.append(paired.p)
-    adjusted = adjust_p_values(p_values)
-    return [replace(test, p_adjusted=p) for test, p in zip(tests, adjusted, strict=True)]
+            difference, p, p_new_roles = paired
+            tests.append(SystemTest(measure, first, second, difference, p, p_new_roles=p_new_roles))
+    tests = _adjust_tests(tests, "p", "p_adjusted")
+    return _adjust_tests(tests, "p_new_roles", "p_adjusted_new_roles")
+
+
+def _adjust_tests(tests: list[SystemTest], name: str, adjusted_name: str) -> list[SystemTest]:
+    """Add a p by Holm to tests, where all of them have one."""
+    p_values = [getattr(test, name) for test in tests]
+    if None in p_values:
+        return tests
+    adjusted: list[SystemTest] = []
+    for test, p in zip(tests, adjust_p_values(p_values), strict=True):
+        change: Any = {adjusted_name: p}
+        adjusted.append(replace(test, **change))
+    return adjusted
 
 
 def _is_valid(figures: Sequence[SystemFigures], diagnostics: Diagnostics) -> bool:

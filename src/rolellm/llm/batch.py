@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import uuid
-from collections.abc import Awaitable, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -281,8 +281,8 @@ class BatchDispatcher(Dispatcher[T]):
         """Keep the lines of a file; after a broken connection, those that were not."""
         files = self._endpoint.get_sdk().files.with_streaming_response
         async with files.content(file) as response:
-            async for text in response.iter_lines():
-                line = parse_body(text.encode())
+            async for content in _iterate_lines(response.iter_bytes()):
+                line = parse_body(content)
                 name = str(line.get("custom_id"))
                 if name in missing:
                     self._handle_result(name, self._read(batch, name, line))
@@ -350,6 +350,16 @@ class BatchDispatcher(Dispatcher[T]):
             f"{self._endpoint.name} cannot process batches now: {failure.reason}. Submitted work is kept in "
             f"{self._state.folder / STATE}; rerun the same command to continue"
         )
+
+
+async def _iterate_lines(pieces: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    """Yield the lines of a file; the SDK's own also end at the other line breaks of Unicode, which texts may have."""
+    rest = b""
+    async for piece in pieces:
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            yield line
+    yield rest
 
 
 def _split_chunks(lines: Iterable[str]) -> Iterator[list[str]]:

@@ -262,12 +262,13 @@ class Dispatcher(Generic[T]):
 
     def _take(self, pace: Pace) -> PendingRequest[T] | None:
         """A task that is ready; none, too, where journaled replies have taken long enough to let others have a turn."""
+        while self._later and self._later[0][0] <= time.monotonic():
+            _, _, due_task = heapq.heappop(self._later)
+            self._move_on(due_task)
         for task in self._now:
             if pace.index not in task.refused_by:
                 self._now.remove(task)
                 return task
-        if self._later and self._later[0][0] <= time.monotonic():
-            return heapq.heappop(self._later)[2]
         for _ in range(_AT_ONCE):
             item = next(self._source, None)
             if item is None:

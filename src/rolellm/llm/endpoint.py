@@ -32,7 +32,7 @@ from openai.types.chat import ChatCompletionChunk
 from rolellm.core.errors import SettingsError
 from rolellm.core.scrub import hide
 from rolellm.core.typed_json import map_strings
-from rolellm.llm.model import CallError, Finish, Json, Reply, Request, T
+from rolellm.llm.model import CallError, Finish, Json, Reply, Request, T, UnacceptableError
 from rolellm.llm.openai_format import (
     UNREADABLE,
     Structured,
@@ -129,6 +129,7 @@ class Endpoint:
 
         Raises:
             CallError: When no reply came, or it broke off.
+            UnacceptableError: For what is no chat completion.
             SettingsError: When the server needs a key and none is set.
         """
         seconds = self.settings.timeout
@@ -193,10 +194,16 @@ class Endpoint:
             SettingsError: When the server needs a key and none is set.
         """
         try:
-            page = await self.send(lambda: self.get_sdk().models.list(), _CONNECT_SECONDS)
+            response = await self.send(lambda: self.get_sdk().get("/models", cast_to=httpx.Response), _CONNECT_SECONDS)
         except CallError:
             return {}
-        return {item.id: item.to_dict() for item in page.data or ()}
+        # The SDK's own reading fails on what is no such list.
+        listing = parse_body(response.content).get("data")
+        models = {}
+        for entry in listing if isinstance(listing, list) else ():
+            if isinstance(entry, dict) and isinstance(entry.get("id"), str):
+                models[entry["id"]] = entry
+        return models
 
     def get_next_form(self, form: Structured, error: CallError) -> Structured | None:
         """The form to ask in after one was refused; ``None`` where the form is not at fault, or there is no other."""
@@ -330,12 +337,19 @@ class _StreamReader:
         self._reason: str | None = None
 
     def read_chunk(self, chunk: Json) -> str:
-        """Note a chunk; return its text."""
+        """Note a chunk; return its text.
+
+        Raises:
+            UnacceptableError: With the kind ``malformed``, for one that is not a chat completion's.
+        """
         added = ""
-        for choice in chunk.get("choices") or ():
-            self._reason = choice.get("finish_reason") or self._reason
-            delta = choice.get("delta") or {}
-            added += read_content(delta.get("content"))
+        try:
+            for choice in chunk.get("choices") or ():
+                self._reason = choice.get("finish_reason") or self._reason
+                delta = choice.get("delta") or {}
+                added += read_content(delta.get("content"))
+        except (AttributeError, TypeError):
+            raise UnacceptableError("the stream is not a chat completion", "malformed") from None
         self._text += added
         return added
 

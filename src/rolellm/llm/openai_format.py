@@ -9,6 +9,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING, Any, Literal
 
 from rolellm.core.fingerprint import hash_json
+from rolellm.core.sanitize import show_on_line
 from rolellm.core.text import replace_surrogates
 from rolellm.llm.model import Finish, Json, Reply, Request, UnacceptableError, Usage
 from rolellm.llm.tokens import TokenCounter
@@ -22,6 +23,7 @@ Structured = Literal["json_schema", "json_object", "none"]
 #: The name under which a body that is not a JSON object is kept in a raw reply.
 UNREADABLE = "unreadable"
 _KEPT = 1 << 16
+_SHOWN = 120
 _COUNTER = TokenCounter()
 _ENCODER = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
 _VERSION = re.compile(r"[-:@](latest|main|\d{3,8}|\d{4}-\d\d-\d\d)$")
@@ -35,9 +37,8 @@ _FILTERED = frozenset({"content_filter", "safety", "recitation", "blocklist", "p
 def request_body(request: Request, settings: ModelSettings, attempt: int, structured: Structured) -> dict[str, Any]:
     """The body of a request for a chat completion.
 
-    Penalties of 0, which every server has as its default, are left out. The seed of a first reply is sent as it is;
-    those of repeats and of further attempts are drawn from it. The prompt is sent as it stands also where
-    the schema is not: it has to say what form it wants.
+    The seed of a first reply is sent as it is; those of repeats and of further attempts are drawn from it. The prompt
+    is sent as it stands also where the schema is not: it has to say what form it wants.
 
     Args:
         request: What is asked.
@@ -55,10 +56,7 @@ def request_body(request: Request, settings: ModelSettings, attempt: int, struct
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         settings.max_tokens_field: sampling.max_tokens,
-        "presence_penalty": sampling.presence_penalty or None,
-        "frequency_penalty": sampling.frequency_penalty or None,
         "seed": seed,
-        "stop": list(sampling.stop) or None,
         "logprobs": sampling.top_logprobs > 0 or None,
         "top_logprobs": sampling.top_logprobs or None,
     }
@@ -135,19 +133,26 @@ def read_body(raw: Json, model: str, endpoint: str) -> Reply:
         UnacceptableError: With the kind ``malformed``, for a body that is not a chat completion.
     """
     if UNREADABLE in raw:
-        raise UnacceptableError("the body is not a JSON object", "malformed")
+        raise UnacceptableError(f"the body is not a JSON object: {_make_excerpt(raw[UNREADABLE])}", "malformed")
     try:
-        choices = raw.get("choices") or [{}]
+        # An empty list is an empty reply.
+        choices = raw["choices"] or [{}]
         choice = choices[0]
         message = choice.get("message") or {}
         text = replace_surrogates(read_content(message.get("content")))
     except (AttributeError, KeyError, TypeError):
-        raise UnacceptableError("the body is not a chat completion", "malformed") from None
+        excerpt = _make_excerpt(json.dumps(raw, ensure_ascii=False))
+        raise UnacceptableError(f"the body is not a chat completion: {excerpt}", "malformed") from None
     name = raw.get("model")
     if isinstance(name, str):
         model = replace_surrogates(name)
     finish = read_finish(choice, message, text)
     return Reply(text, finish, _read_usage(raw) or Usage(), model, endpoint, raw)
+
+
+def _make_excerpt(text: str) -> str:
+    excerpt = show_on_line(text[:_SHOWN])
+    return f"{excerpt or 'empty'}; check base_url"
 
 
 def read_content(content: Any) -> str:

@@ -211,6 +211,7 @@ _OUT_OF_MONEY = frozenset({"insufficient_quota", "billing_hard_limit_reached"})
 _FORM = re.compile(r"response format|json (schema|object|mode)|structured output|\bguided\b|grammar")
 _NO_MODEL = re.compile(r"\b(model|endpoint)\b.{0,80}?\bnot (exist|found|available|running)\b")
 _TOO_LONG = re.compile(r"\b(exceeds?|longer than|maximum)\b.{0,80}?\bcontext (length|size|window)")
+_TAG = re.compile(r"<[^<>]*>")
 _INVALID = re.compile(r"\bvalidation errors?\b")
 
 
@@ -259,7 +260,8 @@ def _read_error_body(content: bytes) -> tuple[str, list[str]]:
     try:
         value: Any = json.loads(text)
     except (ValueError, RecursionError):
-        return text, []
+        # A proxy's page.
+        return _TAG.sub(" ", text), []
     if isinstance(value, list) and value:
         value = value[0]
     error = value

@@ -260,7 +260,7 @@ class Evidence:
             scope = tests[0].scope.capitalize()
             details = "; ".join(ranges[:_MOST_RANGES])
             evidence.append(f"{scope}: {details}.")
-        evidence += [*self._describe_size(), *self._describe_silence()]
+        evidence += [*self._explain_rates(tests), *self._describe_size(), *self._describe_silence()]
         undecided = [f"Not decided: {'; '.join(open_ranges)}."] if open_ranges else []
         verdict = "Nothing here decides which system is better."
         if tests:
@@ -317,6 +317,12 @@ class Evidence:
         if has_held_out_roles(config) and min(role_counts) < FEW_ROLES:
             held_out = format_count(min(role_counts), "role")
             yield f"Only {held_out} held out: next to nothing can be decided about new roles."
+
+    def _explain_rates(self, tests: Sequence[PairTest]) -> Iterator[str]:
+        """Say what the baseline's own win rate is, where it is compared with another."""
+        pairs = [test.pair for test in tests if test.measure == WINS]
+        if self.judged and any(self.judged.baseline in pair for pair in pairs):
+            yield f"Win rates are against {_quote(str(self.judged.baseline))}, whose own is 50 %."
 
     def _describe_silence(self) -> Iterator[str]:
         """Say why judges' verdicts are not said."""
@@ -393,10 +399,11 @@ def _describe_winners(winners: Mapping[str, str], rivals: Sequence[str], words: 
 
 def _describe_floor(topics: Mapping[str, Sequence[str]]) -> str:
     """Say in what a system is above the highest floor, and in what below it."""
-    clauses = []
+    clauses: list[str] = []
     for winner, won in topics.items():
         side = "below" if winner == _FLOOR else "above"
-        clauses.append(f"{side} {_FLOOR} in {_join(won)}")
+        floor = "it" if clauses else _FLOOR
+        clauses.append(f"{side} {floor} in {_join(won)}")
     return ", and ".join(clauses) or f"not shown to be above {_FLOOR}"
 
 

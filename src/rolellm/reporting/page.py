@@ -20,7 +20,7 @@ from rolellm.core.jsonl import write_jsonl
 from rolellm.core.sanitize import truncate
 from rolellm.core.table import Table, TableRow
 from rolellm.core.text import format_count
-from rolellm.judging.result import JudgingResult, SystemFigures
+from rolellm.judging.result import MEASURES, JudgingResult, SystemFigures
 from rolellm.judging.systems import ROLEGPT_NAME
 from rolellm.reporting import plots
 from rolellm.reporting.blocks import Block
@@ -50,10 +50,10 @@ _ROUGE: Final = (
     "questions against theirs. avg: mean of the three."
 )
 _OWN_ROUGE: Final = "Rouge-L, 0 to 1. CUS, likeness to what was said: replies to turns of your own dialogues."
-_CONSISTENCY: Final = (
+_LENGTH: Final = (
     "LC, length-controlled: the win rate if the answers were as long as the baseline’s, from a logistic model of the "
     "outcome on the difference in length, after AlpacaEval 2. It assumes that length affects only the judge, and "
-    "equally in all rows. Consistency: share of pairs in which both orders agree."
+    "equally in all rows."
 )
 _CANARIES: Final = (
     "Canaries do not answer: one says the same words to every question, one repeats what the judge reads and adds a "
@@ -63,6 +63,10 @@ _TESTS: Final = (
     "Paired tests: the difference between two systems on the same rows, its 95 % interval, and p of the same "
     "computation, before and after Holm’s correction for all pairs of one measure. Win rates in percentage points. "
     "Canaries are left out. A p above .05 does not show that two systems are equal."
+)
+_OUTCOMES: Final = (
+    "Win: 1 if the answer beats the baseline’s in both orders, 0 if it loses in both, .5 if even. Rank: mean place in "
+    "the lists, from 1 (best), among the models; canaries do not count."
 )
 _JUDGES: Final = (
     "A judge may favor its own family: such systems are marked in every table above. A judge may prefer length, or "
@@ -218,22 +222,24 @@ class Section:
         """
         notes = [*self._describe_table(), *self._describe_published()]
         blocks = [Block("All figures", f"{prefix}figures", tables=[self.table], notes=notes)]
-        by_role = self._select_tables("roles-win-rate", "roles-rouge")
+        by_role = self._lay_out_tables("roles-win-rate", "roles-rouge")
         if by_role:
-            blocks.append(Block("By role", f"{prefix}roles", tables=by_role))
+            blocks.append(Block("By role", f"{prefix}roles", blocks=by_role))
         if self.judged:
-            tests = self._select_tables("tests")
-            blocks.append(Block("Which systems differ", f"{prefix}significance", tables=tests, notes=[_TESTS]))
-            tables = self._select_tables("habits", "judges-win-rate")
+            tests = self._lay_out_tables("tests")
+            blocks.append(Block("Which systems differ", f"{prefix}significance", blocks=tests, notes=[_TESTS]))
+            tables = self._lay_out_tables("habits", "judges-win-rate")
             notes = [self._describe_unscored(), _JUDGES]
-            blocks.append(Block("How far to trust the judges", f"{prefix}judges", tables=tables, notes=notes))
+            blocks.append(Block("How far to trust the judges", f"{prefix}judges", blocks=tables, notes=notes))
         warnings = self.judged.problems if self.judged else ()
         recipe = ", ".join(self._list_facts())
         section = Block(self.title or "Scores", f"{prefix}scores", warnings, notes=[recipe], is_folded=False)
         return replace(section, blocks=blocks)
 
-    def _select_tables(self, *names: str) -> list[Table]:
-        return [self.tables[name] for name in names if name in self.tables]
+    def _lay_out_tables(self, *names: str) -> list[Block]:
+        """Lay out tables under their titles."""
+        tables = [self.tables[name] for name in names if name in self.tables]
+        return [Block(table.title, tables=[table], is_folded=False) for table in tables]
 
     def _describe_table(self) -> Iterator[str]:
         """Say what the columns of the main table mean."""
@@ -247,9 +253,14 @@ class Section:
         if baseline:
             yield (
                 f"Win rate: share of rows won against {baseline} in pairs, each judged in both orders, ties half. "
-                f"Above base: share of lists in which the system ranks above {baseline}."
+                f"Above base in lists: share of lists in which the system ranks above {baseline}, ties half. "
+                "Consistency: share of pairs in which both orders agree."
             )
-            yield _CONSISTENCY
+            if MEASURES["lc_win_rate"] in self.table.columns:
+                yield _LENGTH
+            for model in self.judged.models:
+                if model.kind == "model" and model.pairwise and model.pairwise.length_problem:
+                    yield f"No length-controlled win rate of {model.name}: {model.pairwise.length_problem}."
         yield "Avg. rank: mean place among the models in lists of all systems, from 1 (best), in rotated orders."
         if any(model.kind == "canary" for model in self.judged.models):
             yield _CANARIES
@@ -368,8 +379,11 @@ def _lay_out_questions(questions: Sequence[QuestionSet], file: str) -> Block:
         f"{shown:,} of {count:,} questions, drawn evenly from subsets and roles. All of them, with every answer and "
         f"reason, are in {file} next to this page, one JSON object per line."
     )
+    notes = [note]
+    if any(part.outcomes for part in questions):
+        notes.append(_OUTCOMES)
     blocks = sections if len(sections) > 1 else sections[0].blocks
-    return Block("Questions", "questions", notes=[note], blocks=blocks)
+    return Block("Questions", "questions", notes=notes, blocks=blocks)
 
 
 def _lay_out_origins(content: PageContent) -> Block:

@@ -10,6 +10,8 @@ from rolellm.judging.result import MEASURES, Group, JudgingResult, SystemFigures
 from rolellm.scoring.published import PublishedTable
 from rolellm.scoring.score_report import COLUMNS, METRICS, ScoreReport
 
+#: The mark of the system that the others are compared with.
+BASELINE = "baseline"
 PAIRS, LISTS = MEASURES["win_rate"], MEASURES["list_win_rate"]
 _FORMATS = dict.fromkeys((MEASURES["average_rank"], "Difference"), Format(2))
 #: Options in which scores must be equal to compare.
@@ -73,11 +75,13 @@ def _list_published_rows(table: PublishedTable, heads: Sequence[str]) -> Iterato
 def _add_markers(table: Table, reports: Mapping[str, ScoreReport]) -> Table:
     """Add a line for each floor, baseline and reference of the systems that is not yet one of the table's lines."""
     names = {row.names[-1] for row in table.rows}
+    has_baseline = any(BASELINE in row.marks for row in table.rows)
     rows = [*table.rows]
     for report in reports.values():
         markers = report.scale.markers if report.scale else {}
         for name, marker in markers.items():
-            if name not in names:
+            is_shown = name in names or (has_baseline and marker.kind == BASELINE)
+            if not is_shown:
                 names.add(name)
                 marks = (marker.kind,) if marker.label(name) != name else ()
                 cells = tuple(map(marker.metrics.get, table.columns))
@@ -126,7 +130,7 @@ def group_table(judged: JudgingResult, group: Group) -> Table | None:
     word = group.removeprefix("by_")
     names = tuple(system.name for system in models)
     formats = dict.fromkeys(names, PERCENT)
-    title = f"Win rate by {word}, %"
+    title = f"Win rate in pairs by {word}, %"
     return Table(title, (word.capitalize(),), names, tuple(rows), formats=formats) if rows else None
 
 

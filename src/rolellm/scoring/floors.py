@@ -181,28 +181,23 @@ def add_scale(report: ScoreReport, scored: Markers) -> ScoreReport:
 def _locate_model(
     metric: Metric, scores: Sequence[RowScore], scores_by_marker: Mapping[str, Sequence[RowScore]]
 ) -> ScalePosition | None:
-    """Locate the model above the highest floor, on the rows that have both and, where any row has it, the reference."""
+    """Locate the model above the highest floor, on the rows that have it."""
     own = _index_scores(metric, scores)
-    by_marker = {name: _index_scores(metric, scores_by_marker[name]) for name in scores_by_marker}
-    reference = by_marker[REFERENCE] if scores_by_marker[REFERENCE] else None
-    floors: dict[str, list[str]] = {}
+    floors: dict[str, dict[str, RowScore]] = {}
     means: dict[str, float] = {}
-    for name, floor_scores in by_marker.items():
-        shared = sorted(floor_scores if reference is None else floor_scores.keys() & reference.keys())
-        is_enough = shared and len(shared) >= _LEAST * len(own)
+    for name, marker_scores in scores_by_marker.items():
+        floor_scores = _index_scores(metric, marker_scores)
+        is_enough = floor_scores and len(floor_scores) >= _LEAST * len(own)
         if KINDS[name] == "floor" and is_enough:
-            floors[name] = shared
-            means[name] = fmean(floor_scores[row].value for row in shared)
+            floors[name] = floor_scores
+            means[name] = fmean(score.value for score in floor_scores.values())
     if not floors:
         return None
     floor = max(means, key=lambda name: (means[name], name))
-    rows = floors[floor]
-    low = make_sample([by_marker[floor][row] for row in rows])
-    model = make_sample([own[row] for row in rows])
-    high = None if reference is None else fmean(reference[row].value for row in rows)
+    low = make_sample(list(floors[floor].values()))
+    model = make_sample([own[row] for row in floors[floor]])
     test = compare_pairs(model.values, low.values, model.clusters, model.roles)
-    low_mean, model_mean = fmean(low.values), fmean(model.values)
-    return ScalePosition(floor, low_mean, model_mean, high, *test)
+    return ScalePosition(floor, means[floor], fmean(model.values), *test)
 
 
 def _index_scores(metric: Metric, scores: Sequence[RowScore]) -> dict[str, RowScore]:

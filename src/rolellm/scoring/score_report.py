@@ -156,13 +156,12 @@ class ScaleMarker:
 
 @dataclass(frozen=True, slots=True)
 class ScalePosition:
-    """A model above a floor and next to one reference against the others, on the rows that have both.
+    """A model above a floor, on the rows that have one.
 
     Attributes:
         floor: The name of the highest floor.
         low: That floor's mean.
         model: The model's.
-        high: The reference's; ``None`` where no row has several.
         gain: The model's mean above that floor's.
         p: Of no gain, by a paired t test over questions.
         p_new_roles: By one over roles and questions.
@@ -171,7 +170,6 @@ class ScalePosition:
     floor: str
     low: float
     model: float
-    high: float | None
     gain: Measured = None
     p: float = 1.0
     p_new_roles: float | None = None
@@ -183,8 +181,7 @@ class ScoreScale:
 
     Attributes:
         markers: Floors, baseline and reference by name.
-        position: Where the model is, by metric; ``None`` where fewer than half of a metric's rows have a floor and a
-            reference.
+        position: Where the model is, by metric; ``None`` where fewer than half of a metric's rows have a floor.
         notes: Which of them are absent, and why.
     """
 

@@ -51,7 +51,7 @@ class GenerateSettings(Decoding, DataSettings):
         profile: What a prompt says about the role; defaults to the model's tuning.
         retrieved: With retrieval, exchanges per prompt; by default as the model was tuned.
         strict: Refuse rows that the model was trained on.
-        ray: Generate on the workers of a Ray cluster: its address, or ``local``; not for models behind an API, whose
+        ray: Generate on the workers of a Ray cluster: its address, or local; not for models behind an API, whose
             `rolellm.LLM` has it.
         workers: With `ray`: how many; by default one per GPU, or per CPU where there are none.
     """

@@ -199,11 +199,13 @@ class DialogueTable:
     Attributes:
         replies: Number of replies that are trained.
         long: Number of dialogues that do not fit whole.
+        repeats: Number of examples that are equal to an earlier one.
     """
 
     def __init__(self, training: TrainingRecipe) -> None:
         self._training = training
-        self.replies = self.long = 0
+        self.replies = self.long = self.repeats = 0
+        self._hashes: set[int] = set()
         self._digest = hashlib.sha256()
         self._roles: set[str] = set()
         # Of dialogues: when the held-out ones are drawn by lot, the place in it.
@@ -248,6 +250,9 @@ class DialogueTable:
         family = int(beginning[:16], 16)
         is_long = False
         for whole in encoded:
+            tokens_hash = hash(whole.ids.tobytes())
+            self.repeats += tokens_hash in self._hashes
+            self._hashes.add(tokens_hash)
             cut = whole.cut(training.max_length, truncate=training.truncate_replies)
             is_long = is_long or cut != whole
             if cut is not None:
@@ -371,7 +376,9 @@ def describe_dialogues(rows: OwnRows[Dialogue], table: DialogueTable, max_length
     """Say what a source holds: "chats.jsonl (ShareGPT): 200 dialogues, 1,412 replies; 12 over 2,048 tokens"."""
     dialogues = format_count(len(table), "dialogue")
     replies = format_count(table.replies, "reply", "replies")
-    line = f"{rows.name} ({rows.form.name}): {dialogues}, {replies}"
+    line = f"{rows.title}: {dialogues}, {replies}"
     if table.long:
         line += f"; {table.long:,} over {max_length:,} tokens, trained up to the last reply that fits"
+    if table.repeats:
+        line += f"; {table.repeats:,} repeat an earlier one"
     return line + describe_skipped(rows)

@@ -39,14 +39,12 @@ class PreviewExample:
 
     Attributes:
         row_id: Its row.
-        reference: Which of the row's references is trained.
         prompt: The text that is only read, up to the first reply.
         trained_text: The text that is trained.
         tokens: The tokens of both, in order.
     """
 
     row_id: str
-    reference: int
     prompt: str
     trained_text: str
     tokens: Sequence[PreviewToken]
@@ -63,7 +61,7 @@ class PreviewExample:
                 trained_ids.append(token)
         prompt = str(tokenizer.decode(list(example.prompt_ids)))
         reply = str(tokenizer.decode(trained_ids))
-        return cls(example.row_id, example.reference, prompt, reply, tokens)
+        return cls(example.row_id, prompt, reply, tokens)
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -77,13 +75,12 @@ class Preview(Result):
     examples: Sequence[PreviewExample]
 
     def remarks(self) -> list[str]:
-        """Return a heading for each example and a line for each token: trained (+) or not (.), id, text."""
+        """Return a heading for each example and a line for each token: read (.) or trained (+), id, text."""
         lines = []
         for example in self.examples:
             trained = sum(token.trained for token in example.tokens)
             read = len(example.tokens) - trained
-            place = f"row {example.row_id}, reference {example.reference}"
-            lines.append(f"{place}: {read} tokens read, {trained} trained")
+            lines.append(f"{example.row_id}: {read} tokens read (.), {trained} trained (+)")
             for token in example.tokens:
                 mark = "+" if token.trained else "."
                 lines.append(f"{mark} {token.id:>7} {token.text!r}")

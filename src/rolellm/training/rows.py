@@ -217,8 +217,7 @@ def read_own_rows(
         return rows
     items = list(rows)
     count = format_count(len(items), "row")
-    line = f"{rows.name} ({rows.form.name}): {count}"
-    sys.stderr.write(f"{line}{describe_skipped(rows)}\n")
+    sys.stderr.write(f"{rows.title}: {count}{describe_skipped(rows)}\n")
     return items
 
 

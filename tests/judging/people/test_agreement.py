@@ -5,17 +5,14 @@ import random
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.jsonl import write_jsonl
-from rolellm.judging.people.agreement import ENOUGH_ROWS, PAPER, measure_agreement
+from rolellm.judging.people.agreement import ENOUGH_ROWS, measure_agreement
 from rolellm.judging.people.labels import (
-    REFERENCE,
     Label,
-    append_label,
     hash_content,
     label_path,
     select_answers,
@@ -32,7 +29,7 @@ SAID = {1: (1.0, 2.0), 0: (1.5, 1.5), -1: (2.0, 1.0)}
 
 
 def write_labels(run: JudgeRun, who: str, ranks: Mapping[str, Mapping[str, float] | None]) -> None:
-    """All at once; what `append_label` does of single ones is tested elsewhere."""
+    """All at once."""
     rows = {row.id: row for row in run.comparison.rows}
     labels = []
     for row, given in ranks.items():
@@ -175,34 +172,6 @@ def test_few_rows_and_skipped_ones_are_said(tmp_path: Path) -> None:
     # A judge and a person who say one and the same of everything agree by chance alone, so there is no kappa.
     (sure,) = [one for one in found["judge_human"] if one["b"] == "bela"]
     assert sure["kappa"] is None
-
-
-def write_audit(run: JudgeRun, who: str, said: Sequence[tuple[int, str, Any, Any, Any]]) -> None:
-    for number, name, *answers in said:
-        row = run.comparison.rows[number]
-        about = hash_content(row, select_answers(run.comparison, row, [name]))
-        words = {True: "yes", False: "no", None: "cannot tell"}
-        said_of_it = dict(zip(PAPER, map(words.get, answers), strict=True)) if answers[0] is not None else None
-        append_label(label_path(run.folder, who, audit=True), Label(row.id, (name,), said_of_it, about))
-
-
-def test_the_audit_counts_what_can_be_told(tmp_path: Path) -> None:
-    run = make(tmp_path, 10, TWO, [])
-    said = [(number, REFERENCE, True, number < 8, None if number < 2 else number < 6) for number in range(10)]
-    write_audit(run, "anna", [*said, (0, "quill", False, False, False), (1, "quill", None, None, None)])
-    write_audit(run, "bela", said)
-    found = measure_agreement(run).to_dict()
-    audit = found["audit"]
-    shares = audit["systems"][REFERENCE]
-    assert [shares[name]["share"]["mean"] for name in audit["paper"]] == [1.0, 0.8, 0.5]
-    assert [shares[name]["share"]["n"] for name in audit["paper"]] == [20, 20, 16]
-    # All said yes, and nobody who asked ten questions is sure of it.
-    assert shares["instruction"]["share"]["ci95"] == [pytest.approx(0.690, abs=5e-4), 1.0]
-    assert shares["style"]["share"]["questions"] == 10 and shares["correct"]["cannot_tell"] == 4
-    assert audit["systems"]["quill"]["style"]["share"] == {"mean": 0.0, "ci95": None, "n": 1, "questions": 1}
-    assert audit["paper"] == {"instruction": 1.0, "style": 0.84, "correct": 0.77}
-    assert [(one["labelled"], one["skipped"]) for one in audit["annotators"]] == [(11, 1), (10, 0)]
-    assert found["annotators"] == [] and found["judge_human"] == [] and found["rows"] == 0
 
 
 def test_nobody_having_labelled_anything_is_said(tmp_path: Path) -> None:

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.judging.people.labels import (
-    REFERENCE,
     Label,
     append_label,
     check_annotator,
@@ -24,7 +23,6 @@ from rolellm.judging.people.labels import (
     list_annotators,
     list_labelled_systems,
     read_labels,
-    sample_answers,
     sample_rows,
     select_answers,
 )
@@ -42,7 +40,6 @@ def run(tmp_path: Path) -> JudgeRun:
 
 
 SAID = {"place of A": "1", "place of B": "2", "place of C": "2"}
-YES = {"instruction": "yes", "style": "no", "correct": "cannot tell"}
 
 
 def ranking(run: JudgeRun, number: int = 0, **changed: Any) -> Label:
@@ -50,12 +47,6 @@ def ranking(run: JudgeRun, number: int = 0, **changed: Any) -> Label:
     names = list_labelled_systems(run.comparison)
     about = hash_content(row, select_answers(run.comparison, row, names))
     return replace(Label(row.id, tuple(names), SAID, about), **changed)
-
-
-def audit(run: JudgeRun, number: int = 0, system: str = "quill-7b", **changed: Any) -> Label:
-    row = run.comparison.rows[number]
-    about = hash_content(row, select_answers(run.comparison, row, [system]))
-    return replace(Label(row.id, (system,), YES, about), **changed)
 
 
 @given(st.integers(1, 45), st.integers(1, 45), st.randoms(use_true_random=False))
@@ -80,15 +71,6 @@ def test_people_see_answers_in_orders_of_their_own_and_each_name_in_each_place()
         assert min(counts) >= 5, counts
 
 
-def test_the_audit_draws_answers_of_all_but_canaries_of_one_or_of_the_data_set() -> None:
-    everything = sample_answers(CONTEST, 1000)
-    assert len(everything) == 120 and {name for _, name in everything} == set(list(CONTESTANTS)[:3])
-    assert sample_answers(CONTEST, 7) == everything[:7]
-    assert {name for _, name in sample_answers(CONTEST, 50, system="quill-7b")} == {"quill-7b"}
-    row, name = sample_answers(CONTEST, 50, system=REFERENCE)[0]
-    assert select_answers(CONTEST, row, [name]) == {REFERENCE: row.references[0]}
-
-
 @pytest.mark.parametrize(
     ("call", "said"),
     [
@@ -98,10 +80,8 @@ def test_the_audit_draws_answers_of_all_but_canaries_of_one_or_of_the_data_set()
         pytest.param(lambda: sample_rows(make_comparison(
             ROWS, answer=lambda number, row: None if int(row.id[-3:]) % 3 == number else "x"), 10),
             "no row was answered by all", id="no row in common"),
-        pytest.param(lambda: sample_answers(CONTEST, 5, system="nobody"), "choose one of", id="nobody"),
-        pytest.param(lambda: sample_answers(CONTEST, 5, system="nullmodel"), "choose one of", id="a canary"),
         *(pytest.param(partial(check_annotator, name), "name", id=name) for name in (
-            "", ".", "../anna", "a/b", "anna smith", ".hidden", "a\x00b", "x.audit", "n" * 101)),
+            "", ".", "../anna", "a/b", "anna smith", ".hidden", "a\x00b", "n" * 101)),
     ],
 )  # fmt: skip
 def test_what_cannot_be_labelled_is_refused(call: Callable[[], Any], said: str) -> None:
@@ -109,21 +89,16 @@ def test_what_cannot_be_labelled_is_refused(call: Callable[[], Any], said: str) 
         call()
 
 
-def test_the_last_label_for_a_row_counts_and_audits_are_kept_apart(run: JudgeRun) -> None:
+def test_the_last_label_for_a_row_counts(run: JudgeRun) -> None:
     path = label_path(run.folder, "anna")
     first, other = ranking(run), ranking(run, 1, said=None)
     better = replace(first, said=dict(zip(SAID, "312", strict=True)))
     for label in (first, other, better):
         append_label(path, label)
-    assert read_labels(run, "anna") == {("row-001",): other, ("row-000",): better}
+    assert read_labels(run, "anna") == {"row-001": other, "row-000": better}
     assert len(path.read_text().splitlines()) == 3
     assert list(first.ranks.values()) == [1.0, 2.5, 2.5]
-    assert list_annotators(run.folder) == ["anna"] and list_annotators(run.folder, audit=True) == []
-    audits = [audit(run), audit(run, system=REFERENCE), audit(run, 1, said=None)]
-    for label in audits:
-        append_label(label_path(run.folder, "bela", audit=True), label)
-    assert list(read_labels(run, "bela", audit=True).values()) == audits
-    assert read_labels(run, "bela") == {} and list_annotators(run.folder, audit=True) == ["bela"]
+    assert list_annotators(run.folder) == ["anna"]
 
 
 @settings(max_examples=25)
@@ -167,14 +142,6 @@ def test_a_line_that_is_no_label_of_this_run_is_refused_by_its_number(run: Judge
     with pytest.raises(DataError, match=said) as caught:
         read_labels(run, "anna")
     assert (caught.value.path, caught.value.line) == (path, 2)
-
-
-def test_an_audit_that_is_none_is_refused(run: JudgeRun) -> None:
-    path = label_path(run.folder, "bela", audit=True)
-    path.parent.mkdir()
-    path.write_text(json.dumps(asdict(audit(run)) | {"said": {**YES, "style": "maybe"}}) + "\n")
-    with pytest.raises(DataError, match="the label is not valid"):
-        read_labels(run, "bela", audit=True)
 
 
 def test_labels_outlast_a_system_who_joins_and_not_an_answer_that_changes(run: JudgeRun, tmp_path: Path) -> None:

@@ -17,7 +17,6 @@ from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import write_jsonl
 from rolellm.judging.people.labels import read_labels
 from rolellm.judging.records import read_run
-from rolellm.judging.settings import LabelSettings
 from rolellm.reporting.labelling.tasks import LabelTask
 
 from ...judge_runs import CONTESTANTS, make_comparison, make_rows, write_run
@@ -28,8 +27,8 @@ def folder(tmp_path: Path) -> Path:
     return write_run(tmp_path / "run", make_comparison(make_rows(6)))
 
 
-def open_task(folder: Path, annotator: str = "anna", **settings: Any) -> LabelTask:
-    return LabelTask(read_run(folder), annotator, LabelSettings(**settings))
+def open_task(folder: Path, annotator: str = "anna") -> LabelTask:
+    return LabelTask(read_run(folder), annotator, 50)
 
 
 def test_a_ranking_is_kept_as_ranks_of_the_systems(folder: Path) -> None:
@@ -44,20 +43,8 @@ def test_a_ranking_is_kept_as_ranks_of_the_systems(folder: Path) -> None:
     assert (again.values(0), again.values(1), again.statuses()) == (["2", "1", "2"], [None] * 3, task.statuses())
 
 
-def test_the_audit_keeps_three_answers(folder: Path) -> None:
-    task = open_task(folder, audit=True, limit=4)
-    task.save(0, ["yes", "no", "cannot tell"])
-    assert task.statuses() == ["done", "open", "open", "open"] and task.values(0) == ["yes", "no", "cannot tell"]
-    (label,) = read_labels(read_run(folder), "anna", audit=True).values()
-    assert label.said == {"instruction": "yes", "style": "no", "correct": "cannot tell"}
-    # The reference is audited without itself beside it.
-    texts = open_task(folder, audit=True, system="reference").items[0].texts
-    assert texts["references"] == "" and texts["A"].startswith("On day")
-
-
-@pytest.mark.parametrize("audit", [False, True])
-def test_nothing_that_is_shown_names_a_system(folder: Path, tmp_path: Path, audit: bool) -> None:
-    task = open_task(folder, audit=audit)
+def test_nothing_that_is_shown_names_a_system(folder: Path, tmp_path: Path) -> None:
+    task = open_task(folder)
     task.write_sheet(tmp_path / "sheet.csv")
     shown = (tmp_path / "sheet.csv").read_text(encoding="utf-8") + str([item.texts for item in task.items])
     assert not [name for name in CONTESTANTS if name in shown]
@@ -70,19 +57,20 @@ def test_what_is_no_label_is_refused_and_nothing_written(folder: Path, values: l
     assert not (folder / "labels").exists()
 
 
-def fill(path: Path, *filled: tuple[int, list[str]]) -> None:
+def fill(path: Path, *filled: tuple[int, list[str]], **form: Any) -> None:
     with path.open(encoding="utf-8-sig", newline="") as stream:
         lines = list(csv.reader(stream))
     for index, words in filled:
         lines[index + 1][-len(words) :] = words
     with path.open("w", encoding="utf-8", newline="") as stream:
-        csv.writer(stream).writerows(lines)
+        csv.writer(stream, **form).writerows(lines)
 
 
 def test_a_sheet_goes_out_blind_and_comes_back(folder: Path, tmp_path: Path) -> None:
     sheet = tmp_path / "sheet.csv"
     open_task(folder).write_sheet(sheet)
-    fill(sheet, (0, ["1", "3", " 2 "]), (2, ["Skip", "", ""]))
+    # As a spreadsheet saves it where a comma is a decimal point.
+    fill(sheet, (0, ["1", "3", " 2 "]), (2, ["Skip", "", ""]), delimiter=";", quoting=csv.QUOTE_ALL)
     task = open_task(folder)
     assert (task.read_sheet(sheet), task.statuses().count("open")) == (2, 4)
     assert task.values(0) == ["1", "3", "2"] and task.statuses()[2] == "skipped"
@@ -109,6 +97,20 @@ def test_a_sheet_that_says_something_else_is_refused_by_line(
     fill(sheet, *((index, words) for index in range(2, 6)))
     with pytest.raises(DataError, match=r"sheet\.csv:[4-7]"):
         open_task(folder, who).read_sheet(sheet)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        pytest.param("item,place of A\n".encode("utf-16"), "not in UTF-8", id="utf-16"),
+        pytest.param(b"item|A|place of A\n1|x|1\n", "lacks the columns item, place of A", id="cut elsewhere"),
+        pytest.param(b"", "lacks the columns item, place of A", id="empty"),
+    ],
+)
+def test_a_file_that_is_no_sheet_is_refused(folder: Path, tmp_path: Path, content: bytes, problem: str) -> None:
+    (tmp_path / "sheet.csv").write_bytes(content)
+    with pytest.raises(DataError, match=problem):
+        open_task(folder).read_sheet(tmp_path / "sheet.csv")
 
 
 def test_a_text_is_no_formula_and_hides_nothing(folder: Path, tmp_path: Path) -> None:
@@ -157,14 +159,13 @@ HOSTILE = "<script>document.title='hurt'</script><img src=http://evil.example/b.
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("audit", [False, True])
-def test_every_item_is_labelled_blind(tmp_path: Path, chromium: Callable[..., Any], audit: bool) -> None:
+def test_every_item_is_labelled_blind(tmp_path: Path, chromium: Callable[..., Any]) -> None:
     pytest.importorskip("gradio")
     folder = write_run(tmp_path / "run", make_comparison(make_rows(3)))
     texts = {"row-000": dict.fromkeys(CONTESTANTS, HOSTILE)}
     answers = [{"id": f"row-{number:03}", "answers": dict.fromkeys(CONTESTANTS, "Aye.")} for number in (1, 2)]
     write_jsonl(folder / "answers.jsonl", [*({"id": key, "answers": value} for key, value in texts.items()), *answers])
-    words = [ROLELLM, "label", str(folder), "--annotator", "anna", "--limit", "3", *["--audit"] * audit]
+    words = [ROLELLM, "label", str(folder), "--annotator", "anna", "--limit", "3"]
     process = subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
         assert process.stderr is not None

@@ -111,11 +111,11 @@ def is_name(text: str, *, once: bool = False, loose: bool = False) -> bool:
         return len(words) > 1
     if first not in OPENERS:
         return True
-    # What comes again with all its words capital is a name: Done Elvire, Will Pell.
+    # What comes again with all its words capital is a name: Done Elvire, Will Pell; and so is You in a chat.
     if once:
         return False
     is_titled = all(word[0].isupper() for word in words)
-    return name.isupper() or (is_titled and len(words) > 1)
+    return name.isupper() or name in ("You", "Me") or (is_titled and len(words) > 1)
 
 
 def _is_chinese_name(name: str, *, once: bool) -> bool:

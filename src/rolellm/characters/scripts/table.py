@@ -154,4 +154,15 @@ def _read_objects(text: str) -> Iterator[_TableRow]:
 
 
 def _read_fields(value: Mapping[str, Any]) -> dict[str, str]:
-    return {name: replace_surrogates(str(item)) for name, item in value.items() if item is not None}
+    return {name: replace_surrogates(_spell(item)) for name, item in value.items() if item is not None}
+
+
+def _spell(value: Any) -> str:
+    """Spell a value as text: an author's name, or the parts of a message."""
+    parts = value if isinstance(value, list) else [value]
+    texts = []
+    for part in parts:
+        if isinstance(part, dict):
+            part = part.get("nickname") or part.get("name") or part.get("text")
+        texts.append(str(part))
+    return "".join(texts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -19,6 +20,8 @@ from rolellm.characters.scripts.reading import (
 )
 from rolellm.core.text import HAN
 
+# In place of a picture, in exports of WhatsApp.
+_OMITTED: Final = re.compile("<[^<>]+>")
 _LABEL: Final = load_script_patterns("transcript")["label"]
 
 
@@ -60,6 +63,9 @@ def find_speakers(text: str, names: Sequence[str]) -> Mapping[int, Cue]:
     # Nobody says numbers again and again, as behind ``Updated:``.
     numbers = {name for name, count in counts.items() if data[name] * 2 > count > 2}
     requested = set(map(normalize_name, names))
+    # Of one who is written small, so are the others.
+    if any(label.name.islower() and normalize_name(label.name) in requested for label in labels.values()):
+        speakers |= {name for name, count in counts.items() if count > 1}
     speakers &= (counts.keys() - numbers) | requested
     return {offset: label for offset, label in labels.items() if _names_all(label, speakers)}
 
@@ -88,4 +94,4 @@ def read_transcript(source: ScriptSource, hints: ReaderHints) -> list[ScriptTurn
             speech.close()
         speech.line(line, labels.get(line.start), first=first)
     speech.close()
-    return speech.found
+    return [turn for turn in speech.found if not _OMITTED.fullmatch(turn.content)]

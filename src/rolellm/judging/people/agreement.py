@@ -2,8 +2,7 @@
 
 Each figure comes with its n and its intervals. A verdict is on a system against the baseline, which has a direction, or
 on two other systems; of these, each is counted in both directions (a against b, b against a), so that kappa does not
-depend on how systems are named or sorted; n counts it once. The paper has people audit its data, and compares no judge
-with them.
+depend on how systems are named or sorted; n counts it once. The paper compares no judge with people.
 """
 
 from __future__ import annotations
@@ -12,16 +11,15 @@ import shlex
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import chain, combinations, product, starmap
+from itertools import combinations, product, starmap
 from statistics import fmean
 from typing import Final
 
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
 from rolellm.core.sanitize import label as shorten
-from rolellm.core.table import ABSENT, Table, TableRow
+from rolellm.core.table import Table, TableRow
 from rolellm.judging.people.labels import (
-    ANSWERS,
     Label,
     list_annotators,
     list_labelled_systems,
@@ -37,8 +35,6 @@ from rolellm.scoring.statistics.agreement import (
 )
 from rolellm.scoring.statistics.intervals import Interval, Measured
 
-#: What the paper's people found of its data set's own replies, for the same three questions.
-PAPER: Final[Mapping[str, float]] = {"instruction": 1.0, "style": 0.84, "correct": 0.77}
 #: Rows that two should have labelled both: with 30, the interval of a kappa of 0.4 is 0.5 wide.
 ENOUGH_ROWS: Final = 30
 #: Characters of a name in a table.
@@ -164,34 +160,6 @@ class LabelCount:
     skipped: int
 
 
-@dataclass(frozen=True, slots=True)
-class AuditShare:
-    """People's answers to one question about one system.
-
-    Attributes:
-        share: The share of yes, all people's answers counted alike.
-        cannot_tell: Number of answers left out of it.
-    """
-
-    share: Measured
-    cannot_tell: int
-
-
-@dataclass(frozen=True, slots=True)
-class AuditSummary:
-    """People's answers in the audit of a run.
-
-    Attributes:
-        paper: The paper's shares.
-        annotators: Who audited.
-        systems: System to question to the answers.
-    """
-
-    paper: dict[str, float]
-    annotators: tuple[LabelCount, ...]
-    systems: dict[str, dict[str, AuditShare]]
-
-
 @dataclass(frozen=True, slots=True, repr=False)
 class AgreementResult(Result):
     """People's labels of a run, compared with its judges and with one another.
@@ -203,7 +171,6 @@ class AgreementResult(Result):
         judge_human: Judges against people.
         human_human: People against people.
         fleiss_kappa: Of three or more people.
-        audit: ``None`` where nobody audited.
     """
 
     run: str
@@ -212,7 +179,6 @@ class AgreementResult(Result):
     judge_human: tuple[RaterAgreement, ...]
     human_human: tuple[RaterAgreement, ...]
     fleiss_kappa: Measured
-    audit: AuditSummary | None
 
     def notes(self) -> list[str]:
         """Return which figures rest on few rows."""
@@ -225,7 +191,7 @@ class AgreementResult(Result):
         return notes
 
     def tables(self) -> list[Table]:
-        """Build the tables of what there is: agreements, the audit, and who ranked."""
+        """Build the tables of what there is: agreements, and who ranked."""
         tables = []
         if self.judge_human:
             tables.append(_build_agreement_table("Judges against people, beyond chance", self.judge_human))
@@ -234,14 +200,11 @@ class AgreementResult(Result):
         if self.fleiss_kappa is not None:
             row = TableRow(("All people",), (self.fleiss_kappa,))
             tables.append(Table("Three people or more", ("",), ("Fleiss' kappa",), (row,), digits=2))
-        if self.audit is not None:
-            tables.append(_build_audit_table(self.audit))
-        if self.annotators:
-            counts = []
-            for person in self.annotators:
-                name = shorten(person.name, _NAME)
-                counts.append((name, person.labelled, person.skipped))
-            tables.append(Table.from_rows("Who ranked", ("Person", "rows", "skipped"), counts))
+        counts = []
+        for person in self.annotators:
+            name = shorten(person.name, _NAME)
+            counts.append((name, person.labelled, person.skipped))
+        tables.append(Table.from_rows("Who ranked", ("Person", "rows", "skipped"), counts))
         return tables
 
 
@@ -254,18 +217,6 @@ def _build_agreement_table(title: str, agreements: Iterable[RaterAgreement]) -> 
     return Table(title, ("",), columns, tuple(rows), digits=2)
 
 
-def _build_audit_table(audit: AuditSummary) -> Table:
-    rows = []
-    for name, answers in audit.systems.items():
-        shares = [answers[question].share for question in audit.paper]
-        cells = (*shares, answers["correct"].cannot_tell)
-        rows.append(TableRow((shorten(name, _NAME),), cells))
-    paper = [Interval(share) for share in audit.paper.values()]
-    rows.append(TableRow(("the paper's people, on its references",), (*paper, ABSENT)))
-    columns = ("answers the instruction, yes %", "reflects the style, yes %", "is correct, yes %", "cannot tell")
-    return Table("The paper's three questions", ("Audit",), columns, tuple(rows))
-
-
 def measure_agreement(run: JudgeRun) -> AgreementResult:
     """Compare all that people said of a run with its judges, and with one another.
 
@@ -276,16 +227,14 @@ def measure_agreement(run: JudgeRun) -> AgreementResult:
         SettingsError: When nobody labelled anything.
         DataError: For damaged labels, or labels of other answers than this run's.
     """
-    labels = _read_all(run, audit=False)
-    audits = _read_all(run, audit=True)
+    labels = _read_all(run)
     baseline = run.comparison.baseline
     people = [build_person_rater(name, items, baseline) for name, items in labels.items()]
-    if not labels and not audits:
+    if not labels:
         begin = f"rolellm label {shlex.quote(str(run.folder))} --annotator NAME"
         raise SettingsError(f"nobody has labelled anything yet; begin with: {begin}")
     measures = AgreementMeasures(run.comparison)
-    judges = _build_judges(run) if people else []
-    judge_human = starmap(measures.compare, product(judges, people))
+    judge_human = starmap(measures.compare, product(_build_judges(run), people))
     human_human = starmap(measures.compare, combinations(people, 2))
     ranked_rows = set().union(*(person.ranks for person in people))
     return AgreementResult(
@@ -295,17 +244,16 @@ def measure_agreement(run: JudgeRun) -> AgreementResult:
         tuple(judge_human),
         tuple(human_human),
         measures.measure_kappa(people, compute_fleiss_kappa) if len(people) > 2 else None,
-        measures.summarize_audit(audits) if audits else None,
     )
 
 
-def _read_all(run: JudgeRun, *, audit: bool) -> dict[str, list[Label]]:
-    """Read the labels of each person who ranked, or audited, anything."""
+def _read_all(run: JudgeRun) -> dict[str, list[Label]]:
+    """Read the labels of each person who ranked anything."""
     labels = {}
-    for name in list_annotators(run.folder, audit=audit):
-        by_key = read_labels(run, name, audit=audit)
-        if by_key:
-            labels[name] = list(by_key.values())
+    for name in list_annotators(run.folder):
+        by_row = read_labels(run, name)
+        if by_row:
+            labels[name] = list(by_row.values())
     return labels
 
 
@@ -367,24 +315,6 @@ class AgreementMeasures(RowClusters):
                 items.append(item)
         clusters = self.look_up([row for row, _, _ in votes])
         return replace(compute(directed), items=items).estimate(*clusters)
-
-    def summarize_audit(self, audits: Mapping[str, Sequence[Label]]) -> AuditSummary:
-        """Summarize the audit of a run."""
-        by_system: dict[str, list[tuple[str, dict[str, str]]]] = defaultdict(list)
-        for label in chain(*audits.values()):
-            if label.said is not None:
-                by_system[label.systems[0]].append((label.row, label.said))
-        systems: dict[str, dict[str, AuditShare]] = {}
-        for name, labels in sorted(by_system.items()):
-            systems[name] = {question: self._share_yes(labels, question) for question in PAPER}
-        return AuditSummary(dict(PAPER), _count_labels(audits), systems)
-
-    def _share_yes(self, labels: Sequence[tuple[str, dict[str, str]]], question: str) -> AuditShare:
-        answers: RowValues = []
-        for row, said in labels:
-            if said[question] != ANSWERS[2]:
-                answers.append((row, float(said[question] == ANSWERS[0])))
-        return AuditShare(self.estimate(answers), len(labels) - len(answers))
 
 
 def _compute_kappa_of_two(ratings: Sequence[Sequence[int]]) -> CorrectedAgreement:

@@ -1,8 +1,8 @@
-"""What people said of the answers in a judging run: rankings, and the three questions of the paper's audit.
+"""What people said of the answers in a judging run: rankings.
 
-Labels are appended to ``RUN/labels/NAME.jsonl`` (rankings) and ``RUN/labels/NAME.audit.jsonl``, each written to disk
-before it is confirmed. The last line for a row counts, so a person can change a label. Every label keeps a hash of the
-question and the answers it is about; one that is about others than the run's is refused, not counted.
+Labels are appended to ``RUN/labels/NAME.jsonl``, each written to disk before it is confirmed. The last line for a row
+counts, so a person can change a label. Every label keeps a hash of the question and the answers it is about; one that
+is about others than the run's is refused, not counted.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Final
 
 from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.fingerprint import hash_json
@@ -19,11 +18,6 @@ from rolellm.core.records import Row
 from rolellm.core.text import make_safe_name, replace_surrogates
 from rolellm.core.typed_json import read_as
 from rolellm.judging.records import LABELS, Comparison, JudgeRun, compute_mid_ranks
-
-#: What the data set's own first reference is called where it is audited, as the paper audited it.
-REFERENCE: Final = "reference"
-#: What may be said to a question of the audit; the last, only of whether a reply is correct.
-ANSWERS: Final[tuple[str, ...]] = ("yes", "no", "cannot tell")
 
 
 def list_labelled_systems(comparison: Comparison) -> list[str]:
@@ -52,39 +46,9 @@ def sample_rows(comparison: Comparison, size: int) -> list[Row]:
     return rows[:size]
 
 
-def sample_answers(comparison: Comparison, size: int, system: str | None = None) -> list[tuple[Row, str]]:
-    """Draw single answers for the audit, in the order in which people see them.
-
-    Args:
-        comparison: Rows and answers.
-        size: Answers wanted; all there are, where there are fewer.
-        system: Whose; all systems' but canaries' by default, `REFERENCE` for the data set's first references.
-
-    Raises:
-        SettingsError: When there is no such system, or it answered nothing.
-    """
-    names = list_labelled_systems(comparison)
-    if REFERENCE in names:
-        raise SettingsError(f"a system is called {REFERENCE!r}, a name reserved for the dataset's own; rename it")
-    if system is not None:
-        choices = [*names, REFERENCE]
-        if system not in choices:
-            raise SettingsError(f"no system {system!r} in this run; choose one of {', '.join(choices)}")
-        names = [system]
-    answers: list[tuple[Row, str]] = []
-    for row in comparison.rows:
-        answers += [(row, name) for name in select_answers(comparison, row, names)]
-    if not answers:
-        raise SettingsError(f"{system or 'nobody'} answered no row, so there is nothing to audit")
-    answers.sort(key=lambda answer: hash_json(["audit", answer[0].id, answer[1]]))
-    return answers[:size]
-
-
 def select_answers(comparison: Comparison, row: Row, names: Sequence[str]) -> dict[str, str]:
-    """Select the answers to a row of the systems named, where there is one; `REFERENCE` is its first reference."""
-    texts = {name: comparison.answers[name].get(row.id) for name in names if name != REFERENCE}
-    if REFERENCE in names:
-        texts[REFERENCE] = next(iter(row.references), None)
+    """Select the answers to a row of the systems named, where there is one."""
+    texts = {name: comparison.answers[name].get(row.id) for name in names}
     return {name: text for name, text in texts.items() if text is not None}
 
 
@@ -105,13 +69,12 @@ def hash_content(row: Row, answers: Mapping[str, str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Label:
-    """What one person said of the answers to one row: a place for each, or of one answer a word on each question.
+    """What one person said of the answers to one row: a place for each.
 
     Attributes:
         row: The row's id.
-        systems: Systems in the order in which their answers were shown, names masked; one in the audit, which may be
-            `REFERENCE` for the data set's own.
-        said: By place or question, what was chosen; ``None`` where the person skipped it.
+        systems: Systems in the order in which their answers were shown, names masked.
+        said: What was chosen by place; ``None`` where the person skipped the row.
         answers: Hash of the question and the answers, see `hash_content`.
     """
 
@@ -125,18 +88,11 @@ class Label:
             raise ValueError("a system is in the order twice")
         if self.said is None:
             return
-        words = ANSWERS
-        if len(self.systems) > 1:
-            words = tuple(map(str, range(1, len(self.systems) + 1)))
-            if len(self.said) != len(self.systems):
-                raise ValueError("expected one place for each system")
-        if not set(words).issuperset(self.said.values()):
-            raise ValueError(f"expected {', '.join(words)}")
-
-    @property
-    def key(self) -> tuple[str, ...]:
-        """The key under which a later label replaces it."""
-        return (self.row,) if len(self.systems) > 1 else (self.row, *self.systems)
+        if len(self.said) != len(self.systems):
+            raise ValueError("expected one place for each system")
+        places = tuple(map(str, range(1, len(self.systems) + 1)))
+        if not set(places).issuperset(self.said.values()):
+            raise ValueError(f"expected {', '.join(places)}")
 
     @property
     def ranks(self) -> dict[str, float]:
@@ -151,28 +107,21 @@ def check_annotator(name: str) -> str:
     Raises:
         SettingsError: When it is not; names one that is.
     """
-    if name.endswith(".audit"):
-        raise SettingsError(f"an annotator's name cannot end in .audit, which marks audits: {name!r}")
     safe = make_safe_name(name, fallback="anna")
     if name != safe:
         raise SettingsError(f"labels are kept under the annotator's name, and {name!r} is not a file name; use {safe}")
     return name
 
 
-def label_path(folder: Path, annotator: str, *, audit: bool = False) -> Path:
-    """Return the file that keeps a person's rankings, or what the person said in the audit."""
-    return folder / LABELS / (check_annotator(annotator) + _get_suffix(audit))
+def label_path(folder: Path, annotator: str) -> Path:
+    """Return the file that keeps a person's rankings."""
+    return folder / LABELS / f"{check_annotator(annotator)}.jsonl"
 
 
-def _get_suffix(audit: bool) -> str:
-    return ".audit.jsonl" if audit else ".jsonl"
-
-
-def list_annotators(folder: Path, *, audit: bool = False) -> list[str]:
-    """List who ranked, or who audited, sorted."""
-    suffix = _get_suffix(audit)
-    names = [path.name.removesuffix(suffix) for path in (folder / LABELS).glob(f"*{suffix}")]
-    return sorted(name for name in names if not name.startswith(".") and not name.endswith(".audit"))
+def list_annotators(folder: Path) -> list[str]:
+    """List who ranked, sorted."""
+    names = [path.stem for path in (folder / LABELS).glob("*.jsonl")]
+    return sorted(name for name in names if not name.startswith("."))
 
 
 def append_label(path: Path, label: Label) -> None:
@@ -185,18 +134,18 @@ def append_label(path: Path, label: Label) -> None:
         out.append([asdict(label)])
 
 
-def read_labels(run: JudgeRun, annotator: str, *, audit: bool = False) -> dict[tuple[str, ...], Label]:
-    """Read a person's rankings or audit by their keys, the last label for each; empty before the first one.
+def read_labels(run: JudgeRun, annotator: str) -> dict[str, Label]:
+    """Read a person's rankings by row id, the last label for each; empty before the first one.
 
     Raises:
         DataError: For a line that is not such a label, or is about other answers than the run's; names file and line.
     """
-    path = label_path(run.folder, annotator, audit=audit)
+    path = label_path(run.folder, annotator)
     if not path.is_file():
         return {}
-    labels: dict[tuple[str, ...], Label] = {}
+    labels: dict[str, Label] = {}
     rows = {row.id: row for row in run.comparison.rows}
-    names = {*list_labelled_systems(run.comparison), REFERENCE}
+    names = list_labelled_systems(run.comparison)
     # What follows the last line feed is half a line, which was never confirmed as saved.
     *lines, _ = path.read_bytes().split(b"\n")
     for number, raw in enumerate(lines, start=1):
@@ -206,8 +155,8 @@ def read_labels(run: JudgeRun, annotator: str, *, audit: bool = False) -> dict[t
         if problem:
             raise DataError(f"{problem}; move the file away to start over", path=path, line=number)
         # The order of first appearance would be that of a correction's first line.
-        labels.pop(label.key, None)
-        labels[label.key] = label
+        labels.pop(label.row, None)
+        labels[label.row] = label
     return labels
 
 

@@ -1,1 +1,1 @@
-"""Local pages, made with Gradio, on which a person talks with a role, or ranks and audits answers, blind."""
+"""Local pages, made with Gradio, on which a person talks with a role, or ranks answers, blind."""

@@ -10,13 +10,6 @@ import gradio as gr
 from rolellm.core.errors import RoleLLMError
 from rolellm.reporting.labelling.tasks import LETTERS, LabelTask
 
-#: What is asked of each answer in the audit.
-_QUESTIONS = {
-    "instruction": "Does it answer the question?",
-    "style": "Does it sound like the role?",
-    "correct": "Is what it says correct?",
-}
-
 
 class LabelPage:
     """The page.
@@ -43,13 +36,9 @@ class LabelPage:
             texts["question"] = _make_text("Question")
             with gr.Accordion("References"):
                 texts["references"] = _make_text(None)
-            for letter in LETTERS[: len(task.items[0].answers)]:
+            for letter, place in zip(LETTERS, task.places, strict=False):
                 texts[letter] = _make_text(letter)
-                if task.kind == "ranking":
-                    name = f"place of {letter}"
-                    radios.append(gr.Radio(task.fields[name], label=f"{name}: 1 is best, equal places are ties"))
-            for name in _QUESTIONS if task.kind == "audit" else ():
-                radios.append(gr.Radio(task.fields[name], label=_QUESTIONS[name]))
+                radios.append(gr.Radio(task.choices, label=f"{place}: 1 is best, equal places are ties"))
             with gr.Row():
                 back, skip = gr.Button("Back"), gr.Button("Skip")
                 save = gr.Button("Save", variant="primary")

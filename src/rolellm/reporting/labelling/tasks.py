@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import io
+import re
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -16,8 +18,6 @@ from rolellm.core.records import Row
 from rolellm.core.sanitize import make_visible, truncate
 from rolellm.core.table import escape_csv
 from rolellm.judging.people.labels import (
-    ANSWERS,
-    REFERENCE,
     Label,
     append_label,
     draw_blind_order,
@@ -25,13 +25,11 @@ from rolellm.judging.people.labels import (
     label_path,
     list_labelled_systems,
     read_labels,
-    sample_answers,
     sample_rows,
     select_answers,
 )
 from rolellm.judging.records import JudgeRun
 from rolellm.judging.requests import select_references
-from rolellm.judging.settings import LabelSettings
 
 Status = Literal["open", "done", "skipped"]
 
@@ -67,11 +65,10 @@ class Item:
 
     @property
     def texts(self) -> dict[str, str]:
-        """The texts that judges see, by kind. The reference is not shown next to itself."""
+        """The texts that judges see, by kind."""
         row = self.row
-        references = () if REFERENCE in self.answers else select_references(row)
         texts = {"role": row.role, "description": row.role_description or "", "question": row.question}
-        texts["references"] = "\n\n".join(references)
+        texts["references"] = "\n\n".join(select_references(row))
         texts |= zip(LETTERS, self.answers.values(), strict=False)
         for name, text in texts.items():
             texts[name] = make_visible(truncate(text, _MAX_TEXT))
@@ -84,55 +81,42 @@ class LabelTask:
     Args:
         run: The judging run.
         annotator: Who labels; a file name.
-        settings: The size of the sample, and whether whole rows are ranked or single answers audited.
+        limit: The size of the sample.
 
     Attributes:
-        kind: ``ranking`` or ``audit``.
         items: What is labelled, in order.
-        fields: What may be said of each, by place or question: the last columns of the sheet.
+        places: The last columns of the sheet: the place of each answer.
+        choices: What may be said of each: the places from 1.
         path: Where the labels go.
 
     Raises:
-        SettingsError: When the name is not a valid file name, the run has nothing to rank, or there is no such system.
+        SettingsError: When the name is not a valid file name, or the run has nothing to rank.
         DataError: When earlier labels are not about this run's answers.
     """
 
-    kind: Literal["ranking", "audit"]
-
-    def __init__(self, run: JudgeRun, annotator: str, settings: LabelSettings) -> None:
+    def __init__(self, run: JudgeRun, annotator: str, limit: int) -> None:
         comparison = run.comparison
-        self.path = label_path(run.folder, annotator, audit=settings.audit)
+        self.path = label_path(run.folder, annotator)
+        names = list_labelled_systems(comparison)
+        if len(names) > len(LETTERS):
+            raise SettingsError(f"{len(names)} systems are too many to rank; at most {len(LETTERS)} are possible")
         self.items: list[Item] = []
-        if settings.audit:
-            self.kind = "audit"
-            for row, name in sample_answers(comparison, settings.limit, settings.system):
-                answers = select_answers(comparison, row, [name])
-                self.items.append(Item(row, answers))
-            # Only whether a reply is correct may be beyond a person.
-            yes_no = ANSWERS[:2]
-            self.fields = {"instruction": yes_no, "style": yes_no, "correct": ANSWERS}
-        else:
-            self.kind = "ranking"
-            names = list_labelled_systems(comparison)
-            if len(names) > len(LETTERS):
-                raise SettingsError(f"{len(names)} systems are too many to rank; at most {len(LETTERS)} are possible")
-            for row in sample_rows(comparison, settings.limit):
-                answers = select_answers(comparison, row, names)
-                order = draw_blind_order(annotator, row, answers)
-                ordered = {name: answers[name] for name in order}
-                self.items.append(Item(row, ordered))
-            choices = tuple(map(str, range(1, len(names) + 1)))
-            self.fields = {f"place of {letter}": choices for letter in LETTERS[: len(names)]}
+        for row in sample_rows(comparison, limit):
+            answers = select_answers(comparison, row, names)
+            order = draw_blind_order(annotator, row, answers)
+            ordered = {name: answers[name] for name in order}
+            self.items.append(Item(row, ordered))
+        self.places = [f"place of {letter}" for letter in LETTERS[: len(names)]]
+        self.choices = [str(place) for place in range(1, len(names) + 1)]
         self._lock = threading.Lock()
         if self.path.is_file():
             # Half a line that a crash left is taken off before anything is read.
             JsonlAppender(self.path).close()
-        self._labels = read_labels(run, annotator, audit=settings.audit)
+        self._labels = read_labels(run, annotator)
 
     def _find_label(self, item: Item) -> Label | None:
         """Find a label of these answers; one more system since, and the row is to be ranked again."""
-        systems = item.answers if self.kind == "audit" else ()
-        label = self._labels.get((item.row.id, *systems))
+        label = self._labels.get(item.row.id)
         # In the order that is shown: places are those of letters.
         if label is None or label.systems != tuple(item.answers):
             return None
@@ -150,10 +134,10 @@ class LabelTask:
         return statuses
 
     def values(self, index: int) -> list[str | None]:
-        """Return what was said of an item, by field; ``None`` where nothing was."""
+        """Return the places that were said of an item; ``None`` where nothing was."""
         label = self._find_label(self.items[index])
         if label is None or label.said is None:
-            return [None] * len(self.fields)
+            return [None] * len(self.places)
         return list(label.said.values())
 
     def save(self, index: int, values: Sequence[str | None] | None) -> None:
@@ -161,34 +145,34 @@ class LabelTask:
 
         Args:
             index: The item's.
-            values: What was said, by field; ``None`` to skip the item.
+            values: The place of each answer; ``None`` to skip the item.
 
         Raises:
-            DataError: When a value is not one of its field's choices.
+            DataError: When a value is not a place.
             OSError: When it cannot be written.
         """
         item = self.items[index]
         said: dict[str, str] | None = None
         if values is not None:
             said = {}
-            for (name, choices), value in zip(self.fields.items(), values, strict=True):
-                if value not in choices:
-                    raise DataError(f"{name}: choose one of {', '.join(choices)}")
+            for name, value in zip(self.places, values, strict=True):
+                if value not in self.choices:
+                    raise DataError(f"{name}: choose one of {', '.join(self.choices)}")
                 said[name] = str(value)
         label = Label(item.row.id, tuple(item.answers), said, item.about)
         with self._lock:
             append_label(self.path, label)
-            self._labels[label.key] = label
+            self._labels[label.row] = label
 
     def write_sheet(self, path: Path) -> None:
-        """Write a blind sheet to fill in: a line for each item, a column for each field.
+        """Write a blind sheet to fill in: a line for each item, a column for each place.
 
         Raises:
             OSError: When it cannot be written, or is there already.
         """
         with path.open("x", encoding="utf-8-sig", newline="") as stream:
             writer = csv.writer(stream)
-            writer.writerow(["item", *self.items[0].texts, *self.fields])
+            writer.writerow(["item", *self.items[0].texts, *self.places])
             for index, item in enumerate(self.items):
                 texts = map(escape_csv, item.texts.values())
                 values = [value or "" for value in self.values(index)]
@@ -202,22 +186,35 @@ class LabelTask:
         """
         saved = 0
         indexes = {item.token: index for index, item in enumerate(self.items)}
-        with path.open(encoding="utf-8-sig", newline="") as stream:
-            for line, cells in enumerate(csv.DictReader(stream), start=2):
-                texts = [cells.get(name) or "" for name in self.fields]
-                words = [text.strip().casefold() for text in texts]
-                if not any(words):
-                    continue
-                index = indexes.get(cells.get("item") or "")
-                if index is None:
-                    problem = "not an item of this sample; give the run, --annotator and --limit of the sheet"
-                    raise DataError(problem, path=path, line=line)
-                values = None if SKIP in words else words
-                if values == self.values(index):
-                    continue
-                try:
-                    self.save(index, values)
-                except DataError as error:
-                    raise DataError(str(error), path=path, line=line) from error
-                saved += 1
+        for line, cells in enumerate(self._open_sheet(path), start=2):
+            texts = [cells.get(name) or "" for name in self.places]
+            words = [text.strip().casefold() for text in texts]
+            if not any(words):
+                continue
+            index = indexes.get(cells.get("item") or "")
+            if index is None:
+                problem = "not an item of this sample; give the run, --annotator and --limit of the sheet"
+                raise DataError(problem, path=path, line=line)
+            values = None if SKIP in words else words
+            if values == self.values(index):
+                continue
+            try:
+                self.save(index, values)
+            except DataError as error:
+                raise DataError(str(error), path=path, line=line) from error
+            saved += 1
         return saved
+
+    def _open_sheet(self, path: Path) -> csv.DictReader[str]:
+        try:
+            text = path.read_text(encoding="utf-8-sig")
+        except UnicodeDecodeError as error:
+            raise DataError("not in UTF-8; save the sheet as CSV in UTF-8", path=path) from error
+        # Where a comma is a decimal point, spreadsheets write semicolons.
+        begin = re.match('"?item"?([;\t])', text)
+        delimiter = begin[1] if begin else ","
+        reader = csv.DictReader(io.StringIO(text), delimiter=delimiter)
+        missing = [name for name in ("item", *self.places) if name not in (reader.fieldnames or ())]
+        if missing:
+            raise DataError(f"lacks the columns {', '.join(missing)}; keep the first line", path=path, line=1)
+        return reader

@@ -52,6 +52,8 @@ _WILSON: Final = "Wilson's by question"
 _MOST: Final = 1e9
 # A spread below this share of the values is a rounding error.
 _ROUNDING: Final = 1e-12
+# Of the sign test: smaller powers of one half are 0 as numbers.
+_LEAST_TAIL: Final = 1e-300
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,9 +82,9 @@ class Spread(NamedTuple):
     error: float
     freedom: int
 
-    def compute_reach(self, tail: float = (1 - LEVEL) / 2) -> float:
-        """Half the width of Student's interval with this much in each tail."""
-        return self.error * compute_t_quantile(self.freedom, tail)
+    def compute_reach(self) -> float:
+        """Half the width of Student's interval."""
+        return self.error * compute_t_quantile(self.freedom)
 
 
 def estimate_share(sample: ClusteredSample, bounds: Ends = SHARE) -> Interval:
@@ -275,7 +277,8 @@ def compute_t_quantile(freedom: float, tail: float = (1 - LEVEL) / 2) -> float:
     """Compute the value that Student's t exceeds with one tail's chance; the normal's for infinite freedom."""
     from scipy.special import stdtrit
 
-    return float(stdtrit(freedom, 1 - tail))
+    # Not of 1 - tail, which is 1 for a small tail.
+    return -float(stdtrit(freedom, tail))
 
 
 def number_clusters(clusters: Sequence[Any]) -> Codes:
@@ -415,7 +418,7 @@ def compare_pairs(
     """Compare two models row by row: a paired t test over questions, and one over roles and questions.
 
     Where the difference is the same in every row, no spread tells how sure it is. The test is then the sign test over
-    questions, and the interval the one that belongs to it.
+    questions, and over roles, and the interval the one that belongs to it.
 
     Args:
         first: Shape (n,), n at least 1: one model's values.
@@ -432,12 +435,12 @@ def compare_pairs(
     mean = interval.mean
     spreads = compute_spreads([sample])
     if interval.ends is None and spreads and mean:
-        unit = Spread(1.0, interval.clusters - 1)
-        error = abs(mean) / unit.compute_reach(0.5**interval.clusters)
-        spreads = [spread._replace(error=error) for spread in spreads]
         ends = []
-        for spread in spreads:
-            reach = spread.compute_reach()
+        for number, spread in enumerate(spreads):
+            tail = max(0.5 ** (spread.freedom + 1), _LEAST_TAIL)
+            error = abs(mean) / compute_t_quantile(spread.freedom, tail)
+            spreads[number] = spread._replace(error=error)
+            reach = spreads[number].compute_reach()
             ends.append((mean - reach, mean + reach))
         interval = add_ends(interval, ends, "the sign test by question")
     p_values = [_compute_p_value(mean, spread) for spread in spreads] or [1.0]
