@@ -31,7 +31,7 @@ OTHERS = {
         "--enable-lora",
         "--lora-modules",
         "--max-lora-rank",
-        "--max-model-len",
+        "--tensor-parallel-size",
         "--tool-call-parser",
         "--head",
         "--lora-paths",

@@ -231,6 +231,14 @@ def test_sizes_fit_the_source(characters: int, questions: int) -> None:
     assert found == pytest.approx(questions, rel=0.1)
 
 
+def test_a_chat_in_json_is_no_card(tmp_path: Path) -> None:
+    chat = tmp_path / "chat.json"
+    turns = [{"from": "Ada", "value": "Who has the keys?"}, {"from": "Bo", "value": "I do."}]
+    chat.write_text(json.dumps([{"conversations": turns}]), encoding="utf-8")
+    made = rolellm.make(chat, out=tmp_path / "ada", role="Ada")
+    assert made.stages["read"] == "chat.json: 2 turns, 0 lore entries"
+
+
 def test_a_budget_covers_all_stages_together(card: Path, tmp_path: Path, llm_server: Callable[..., Any]) -> None:
     server = llm_server(_answer, price=(1000.0, 1000.0))
     price = {"prompt": 1000.0, "completion": 1000.0}
@@ -260,7 +268,7 @@ def _make_mute_card(path: Path) -> Path:
 def test_what_cannot_be_made_is_said(card: Path, base: Path, made: MakeResult, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="does not exist; give a card"):
         rolellm.make(tmp_path / "nowhere.png", RULES)
-    with pytest.raises(SettingsError, match="say who to make"):
+    with pytest.raises(SettingsError, match=r"say who to make \(--role NAME\); it names .*Queen of Hearts \(12\)"):
         rolellm.make(QUEEN, RULES, tmp_path / "queen")
     assert not (tmp_path / "queen").exists()
     with pytest.raises(SettingsError, match="says nothing of Mute: no description"):

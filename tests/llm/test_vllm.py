@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -13,8 +14,9 @@ from typing import Any
 
 import pytest
 
+from rolellm.characters.roles import find_part
 from rolellm.core.errors import ModelError, SettingsError, StoppedShortError
-from rolellm.llm.client import Client
+from rolellm.llm.client import FAILED, Client
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Request, RunOptions, Sampling, system, user
 from rolellm.llm.vllm import LOG, find_vllm
@@ -106,9 +108,11 @@ def test_a_server_that_dies_loses_no_answer(stand_in: Callable[..., str], tiny_m
     folder = tmp_path / "run"
     llm = LLM(backend="local", model=str(tiny_model), engine=stand_in("--die-after", 3))
     llm.models[0].concurrency = 1  # type: ignore[misc]  # so that none is in flight beside the fourth
-    with pytest.raises(StoppedShortError, match=r"vLLM ended .*the card is on fire.*vllm\.log.*3 replies are kept"):
+    with pytest.raises(
+        StoppedShortError, match=r"vLLM ended .*\(RuntimeError: the card is on fire\).*vllm\.log.*3 replies are kept"
+    ):
         ask(llm, folder, make_requests(6))
-    assert are_gone(tmp_path / "pids")
+    assert are_gone(tmp_path / "pids") and not (folder / FAILED).exists()
     again = LLM(backend="local", model=str(tiny_model), engine=stand_in())
     assert all(isinstance(outcome, Answer) for outcome in ask(again, folder, make_requests(6)))
     assert len(read_bodies(folder)) == 3
@@ -120,7 +124,9 @@ def test_an_adapter_that_vllm_refuses_is_merged(
     llm = LLM(backend="local", model=str(adapter), engine=stand_in("--refuse-lora"))
     (outcome,) = ask(llm, tmp_path / "run", make_requests(1))
     assert isinstance(outcome, Answer) and read_bodies(tmp_path / "run")[0]["model"] == "base"
-    assert "does not support LoRA yet" in (said := capsys.readouterr().err) and "merging the adapter" in said
+    said = capsys.readouterr().err
+    assert "(ValueError: FoxForCausalLM does not support LoRA yet.);" in said
+    assert re.search(r"(?s)adapter merged into its base .*\nvLLM answers after \d+ seconds\n$", said)
 
 
 def test_a_port_that_was_taken_meanwhile_is_not_the_end(
@@ -129,8 +135,38 @@ def test_a_port_that_was_taken_meanwhile_is_not_the_end(
     llm = LLM(backend="local", model=str(tiny_model), engine=stand_in("--busy-once", tmp_path / "busy"))
     assert isinstance(ask(llm, tmp_path / "run", make_requests(1))[0], Answer)
     broken = LLM(backend="local", model=str(tiny_model), engine=stand_in("--no-such-flag"))
-    with pytest.raises(ModelError, match=r"vLLM ended with exit code 2 .*unrecognized arguments: --no-such-flag"):
+    with pytest.raises(
+        ModelError, match=r"exit code 2 \(error: unrecognized arguments: --no-such-flag\).*--engine '.*other env/vllm"
+    ):
         ask(broken, tmp_path / "broken", make_requests(1))
+
+
+def test_a_card_that_others_use_is_shared(
+    stand_in: Callable[..., str], tiny_model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    llm = LLM(backend="local", model=str(tiny_model), engine=stand_in("--has-free", 0.5))
+    assert isinstance(ask(llm, tmp_path / "run", make_requests(1))[0], Answer)
+    assert "vLLM starts again, with 49% of its memory" in capsys.readouterr().err
+
+
+def test_auto_is_vllm_where_it_is_found_with_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    driver = tmp_path / "driver" / "nvidia-smi"
+    driver.parent.mkdir()
+    driver.write_text("#!/bin/sh\necho H200")
+    driver.chmod(0o755)
+    for name, value in (("PATH", str(driver.parent)), ("CUDA_VISIBLE_DEVICES", "0"), ("VLLM", "vllm")):
+        monkeypatch.setenv(name, value)
+    assert find_vllm("auto") is find_vllm("auto") is None
+    assert capsys.readouterr().err.count("answers are several times faster on a GPU") == 1
+    path = tmp_path / "python" / "vllm"
+    path.parent.mkdir()
+    path.touch(0o755)
+    monkeypatch.setattr(sys, "executable", str(path.with_name("python")))
+    assert find_vllm("auto") == [str(path)]
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
+    assert find_vllm("auto") is None
 
 
 def test_it_ends_with_a_process_that_is_killed(stand_in: Callable[..., str], tmp_path: Path) -> None:
@@ -156,7 +192,9 @@ def test_it_ends_with_a_process_that_is_killed(stand_in: Callable[..., str], tmp
         pytest.param("vllm", None, "needs a GPU, and there is none; use --engine builtin", id="no GPU"),
         pytest.param("vllm", "here/vllm --flag", ["here/vllm", "--flag"], id="the variable names one for a CPU"),
         pytest.param("./here/vllm -tp 2", None, ["here/vllm", "-tp", "2"], id="a path with flags"),
-        pytest.param("gone/vllm", None, r"no such program; .*pip install vllm\) and name it: --engine", id="missing"),
+        pytest.param("my/env", None, ["my/env/bin/vllm"], id="the folder of an environment"),
+        pytest.param("vllm '", None, "No closing quotation", id="an open quote"),
+        pytest.param("gone/vllm", None, r"no such program; .*pip install vllm\) and name that: --engine", id="missing"),
         pytest.param("", None, "no such program", id="empty"),
     ],
 )
@@ -164,8 +202,9 @@ def test_where_vllm_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, variable: str | None, result: Any
 ) -> None:
     executable = tmp_path / "here" / "vllm"
-    executable.parent.mkdir()
-    executable.touch(0o755)
+    for path in (executable, tmp_path / "my" / "env" / "bin" / "vllm"):
+        path.parent.mkdir(parents=True)
+        path.touch(0o755)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PATH", str(executable.parent))
     monkeypatch.delenv("VLLM", raising=False)
@@ -184,6 +223,25 @@ def test_several_bases_and_ray_are_refused(stand_in: Callable[..., str], tiny_mo
         _ = LLM.of({"endpoints": entries}).models
     with pytest.raises(SettingsError, match="ray and engine: vllm exclude each other"):
         LLM.of({"endpoints": entries[:1], "ray": "local"})
+
+
+def test_a_served_role_gets_no_adapter_of_another_base(
+    stand_in: Callable[..., str], tiny_model: Path, tmp_path: Path
+) -> None:
+    from starlette.testclient import TestClient
+
+    from rolellm.playing.local_server import run_vllm
+    from rolellm.playing.server import build_application, play_all
+
+    own, others = (
+        str(make_adapter(Path(base), tmp_path / str(base)[-6:])) for base in (tiny_model, locate_model("sample"))
+    )
+    with run_vllm(shlex.split(stand_in()), str(tiny_model), {own: "Ada"}) as (llm, served, base):
+        app = build_application(play_all(llm, [find_part("queen of hearts")]), key="k", served=served, base=base)
+        with TestClient(app, headers={"Authorization": "Bearer k"}) as client:
+            answer = client.post("/v1/roles", json={"role": "鲁智深", "adapter": others})
+    assert answer.status_code == 400 and "was tuned on" in answer.json()["error"]["message"]
+    assert are_gone(tmp_path / "pids")
 
 
 @pytest.mark.slow

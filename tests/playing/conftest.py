@@ -49,6 +49,7 @@ class Upstream:
         open: Streams that have not ended.
         owner: What the list of models calls it.
         adapters: Those that it was started with.
+        refuses_tools: Whether a request with tools is an error, as to vLLM without a parser for them.
     """
 
     def __init__(self) -> None:
@@ -57,6 +58,7 @@ class Upstream:
         self.open = 0
         self.owner = "llamacpp"
         self.adapters: list[str] = []
+        self.refuses_tools = False
         self.go = threading.Event()
 
     async def complete(self, request: Any) -> Any:
@@ -65,6 +67,8 @@ class Upstream:
         body = await request.json()
         self.bodies.append(body)
         self.headers.append(dict(request.headers))
+        if self.refuses_tools and body.get("tools"):
+            return JSONResponse({"error": {"message": '"auto" tool choice requires --enable-auto-tool-choice'}}, 400)
         words = (body["messages"][-1]["content"] or "").split(" ")
         if body["model"] == "owl":
             words.append("Hoo!")

@@ -18,8 +18,10 @@ from typing import Any
 
 from rolellm.characters.cards.card import Card, detect_container, load_card, save_card
 from rolellm.characters.cards.convert import CardReading, export_character, read_as_character
+from rolellm.characters.scripts.source import read_source
+from rolellm.characters.scripts.table import is_table
 from rolellm.characters.scripts.turns import read_turns, write_turns
-from rolellm.core.errors import CardError, DataError, SettingsError
+from rolellm.core.errors import CardError, DataError, ScriptError, SettingsError
 from rolellm.core.files import open_atomic, open_atomic_binary, write_json
 from rolellm.core.jsonl import read_json
 from rolellm.core.records import Language, Profile
@@ -155,11 +157,17 @@ def _make_character(
 
 
 def is_card(path: str | Path) -> bool:
-    """Tell whether a file can hold a card: a picture, a zip, or JSON by its name."""
+    """Tell whether a file can hold a card: a picture, a zip, or JSON by its name, unless that is a chat."""
     file = Path(path)
     if not file.is_file():
         return False
-    return file.suffix.lower() == ".json" or detect_container(file) in _ORIGINALS
+    if file.suffix.lower() != ".json":
+        return detect_container(file) in _ORIGINALS
+    try:
+        return not is_table(read_source(file).text)
+    except ScriptError:
+        # Readers of cards say what is wrong.
+        return True
 
 
 def find_picture(source: str | Path) -> Path | None:

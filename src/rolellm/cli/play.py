@@ -72,9 +72,6 @@ def run_chat(
         role: A character's folder, a card, or the name of a role of RoleBench.
         resume: Continue the last talk.
     """
-    from rolellm.core.threads import wait_briefly
-
-    wait_briefly()
     require("prompt_toolkit", extra="llm")
     if page.against is not None and not page.web:
         raise SettingsError("against needs --web: both models reply on the page")
@@ -173,7 +170,7 @@ def run_serve(
         listening = stack.enter_context(server.listen(host, port))
         stack.enter_context(handle_signals(signal.default_int_handler))
         cast = list(map(_read_member, roles))
-        llm, adapters = stack.enter_context(_reach_model(model_options, base, engine, cast))
+        llm, adapters, under = stack.enter_context(_reach_model(model_options, base, engine, cast))
         players = server.play_all(llm, [part for part, _ in cast], **dump(limits))
         if next(iter(players.values())).context is None:
             say(
@@ -197,6 +194,7 @@ def run_serve(
             hosts=near,
             origins=allow_origin or (),
             served=served,
+            base=under,
             has_tools=bool(model_options.llm) or "--enable-auto-tool-choice" in engine,
         )
         where = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}/v1"
@@ -248,7 +246,7 @@ def _reach_model(
     model = base or chosen.model
     if chosen.llm or not (model or adapters):
         # Adapters are models of that server.
-        return nullcontext((make_played_llm(chosen), {adapter: adapter for adapter in adapters}))
+        return nullcontext((make_played_llm(chosen), {adapter: adapter for adapter in adapters}, None))
     require("torch", "transformers", extra="train")
     from rolellm.models.find import find_model
 
@@ -257,7 +255,6 @@ def _reach_model(
         adapters.setdefault(_make_absolute(model), Path(model).name)
     command = find_vllm(engine)
     if command is not None:
-        say("starting vLLM …", err=True)
         return run_vllm(command, source.base, adapters)
     say("loading the model …", err=True)
     return run_builtin(source.base, adapters)

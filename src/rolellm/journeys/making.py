@@ -422,7 +422,9 @@ class _Journey:
             card = load_card(self.source)
             return read_as_character(card, role=chosen.role, file=self.source.name).character
         if chosen.role is None:
-            raise SettingsError(f"{self.source} is not a card; for a script or a chat, say who to make (--role NAME)")
+            speakers = ", ".join(read_script(self.source).list_speakers())
+            problem = f"{self.source} is not a card; of a script or a chat, say who to make (--role NAME)"
+            raise SettingsError(f"{problem}; it names {speakers or 'no speaker'}")
         reader = None
         if self.llm and self._read_novel():
             reader = self._share_budget("attribution")

@@ -8,6 +8,7 @@ those of the built-in engine.
 from __future__ import annotations
 
 import asyncio
+import gc
 import os
 import re
 import shlex
@@ -26,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Final
 
 from rolellm.core.errors import ModelError, SettingsError, require
 from rolellm.core.fingerprint import hash_json
-from rolellm.core.progress import open_bar
 from rolellm.llm.dispatcher import STOP_REQUEST, StopAskingError
 from rolellm.llm.local import LocalChat
 from rolellm.llm.model import CallError, Json, Model, Request
@@ -49,24 +49,31 @@ _CONCURRENCY = 256
 _TIMEOUT = 3600.0
 # Seconds that a server gets to end by itself.
 _GRACE = 10.0
+# Seconds in which it ends after it has closed its port, and between two looks.
+_ENDING, _LOOK = 30.0, 0.2
 # Seconds for an answer while a server starts.
 _PATIENCE = 5.0
-# Servers that start together may choose the same port.
-_PORTS = 3
+# Servers that start together may choose the same port, and a GPU may have less memory left than they ask for.
+_STARTS = 3
 # Ranks that vLLM takes as the largest.
 _RANKS = (8, 16, 32, 64, 128, 256, 320, 512)
 # Of this environment, or for servers that others reach.
 _NOT_INHERITED = ("PYTHONPATH", "PYTHONHOME", "VLLM_API_KEY")
 # However this process ends, its end of the pipe closes then: what is left of the server's group ends, too.
 _WATCH = "read _; kill -9 -$1"
-_ERROR = re.compile(r"\w*(?:Error|Exception): .*")
+_ERROR = re.compile(r"(?:\w*(?:Error|Exception)|\berror): (.+)")
+_NO_ERROR = re.compile(r"(\(.*?\) )?(INFO|WARNING)\b")
 # What follows the error of the engine.
-_EPILOGUE = "initialization failed"
+_EPILOGUES = ("initialization failed", "EngineDeadError")
+# vLLM asks for a share of the GPU that others may have part of; the second number is the total.
+_FREE_MEMORY = re.compile(r"Free memory on device[^(]*\(([\d.]+)/([\d.]+) GiB\)")
+# The share that its measurement may be off by.
+_MARGIN = 0.01
 _BASE = "base"
 
 _INSTALL = (
-    "install it in an environment of its own (python -m venv ~/vllm && ~/vllm/bin/pip install vllm) and name it: "
-    "--engine ~/vllm/bin/vllm"
+    "install it in an environment of its own (python -m venv ~/vllm && ~/vllm/bin/pip install vllm) and name that: "
+    "--engine ~/vllm"
 )
 
 
@@ -74,7 +81,8 @@ def find_vllm(engine: str, device: str = "auto") -> list[str] | None:
     """Find the command that starts vLLM for a setting of `engine`.
 
     Args:
-        engine: ``auto``, ``builtin``, or a command: ``vllm`` or the path of its executable, with flags where needed.
+        engine: ``auto``, ``builtin``, or a command: ``vllm`` or the path of its executable or of its environment, with
+            flags where needed.
         device: Where the model is to run.
 
     Returns:
@@ -86,27 +94,42 @@ def find_vllm(engine: str, device: str = "auto") -> list[str] | None:
     is_auto = engine == AUTO
     if engine == BUILTIN or (is_auto and not has_gpu(device)):
         return None
-    words = [VLLM] if is_auto else shlex.split(engine)
+    words = [VLLM] if is_auto else _split_words(engine)
     is_named = words[:1] != [VLLM] or VARIABLE in os.environ
     if words[:1] == [VLLM]:
-        words[:1] = shlex.split(os.environ.get(VARIABLE, VLLM))
+        words[:1] = _split_words(os.environ.get(VARIABLE, VLLM))
     path = None
     if words:
-        path = shutil.which(str(Path(words[0]).expanduser()))
+        path = _find_executable(words[0])
     if path is None and is_auto:
         _say_faster()
         return None
     if path is None:
         raise SettingsError(
-            f"engine is {engine!r}, and there is no such program; it is auto, builtin, vllm or the path of vLLM's "
-            f"executable. If vLLM is missing, {_INSTALL}"
+            f"engine is {engine!r}, and there is no such program; it is auto, builtin, vllm or the folder of "
+            f"vLLM's environment. If vLLM is missing, {_INSTALL}"
         )
     if not is_named and not has_gpu(device):
         raise SettingsError(
-            "engine vllm needs a GPU, and there is none; use --engine builtin, or name a vLLM built for CPUs by its "
-            "path (--engine DIR/bin/vllm)"
+            "engine vllm needs a GPU, and there is none; use --engine builtin, or name the environment of a "
+            "vLLM built for CPUs (--engine DIR)"
         )
     return [path, *words[1:]]
+
+
+def _split_words(engine: str) -> list[str]:
+    try:
+        return shlex.split(engine)
+    except ValueError as error:
+        raise SettingsError(f"engine is {engine!r}: {error}") from error
+
+
+def _find_executable(name: str) -> str | None:
+    """Find a program by its path, by the folder of its environment, on the PATH, or beside this Python."""
+    path = Path(name).expanduser()
+    if path.is_dir():
+        path = path / "bin" / VLLM
+    return shutil.which(str(path)) or shutil.which(str(path), path=str(Path(sys.executable).parent))
 
 
 def has_gpu(device: str = "auto") -> bool:
@@ -114,7 +137,32 @@ def has_gpu(device: str = "auto") -> bool:
     require("torch", extra="train")
     import torch
 
-    return device != "cpu" and (torch.cuda.is_available() or shutil.which("nvidia-smi") is not None)
+    return device != "cpu" and (torch.cuda.is_available() or bool(_list_gpus()))
+
+
+def _list_gpus() -> list[str]:
+    """Ask NVIDIA's driver for the names of the GPUs that programs may use."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible in ("", "-1"):
+        return []
+    command = ["nvidia-smi", "--query-gpu=name", "--format=csv,noheader"]
+    if visible:
+        command += ["-i", visible]
+    try:
+        answer = subprocess.run(command, capture_output=True, text=True, timeout=_GRACE, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return []
+    return answer.stdout.splitlines()
+
+
+def _free_memory() -> None:
+    """Give back the GPU's memory that this process keeps for what it has let go of, such as a training."""
+    if "torch" not in sys.modules:
+        return
+    import torch
+
+    gc.collect()
+    torch.cuda.empty_cache()
 
 
 @cache
@@ -131,6 +179,7 @@ class VLLMServer:
 
     Attributes:
         endpoint: Where it listens; ``None`` while it is not running.
+        seconds: How long it took to start, so far.
     """
 
     def __init__(self, command: Sequence[str], models: Iterable[LocalModel]) -> None:
@@ -146,6 +195,7 @@ class VLLMServer:
         self._process: subprocess.Popen[bytes] | None = None
         self._log = Path()
         self.endpoint: Endpoint | None = None
+        self.seconds = 0.0
 
     def get_name(self, model: LocalModel) -> str:
         """Return the name that a model is served by."""
@@ -168,14 +218,15 @@ class VLLMServer:
         self._starting = self._process = self.endpoint = None
         self._resources.pop_all().close()
 
-    def check_running(self) -> None:
-        """Check that it has not ended.
-
-        Raises:
-            StopAskingError: When it has; has the last errors of its log.
-        """
-        if self._process is not None and self._process.poll() is not None:
-            raise StopAskingError(self._describe_end(self._process))
+    async def _check_running(self, patience: float) -> None:
+        """Check that it has not ended, and does not within some seconds; raise its last errors otherwise."""
+        deadline = time.monotonic() + patience
+        while (process := self._process) is not None:
+            if process.poll() is not None:
+                raise StopAskingError(self._describe_end(process))
+            if time.monotonic() >= deadline:
+                return
+            await asyncio.sleep(_LOOK)
 
     async def post(self, body: Json) -> Json:
         """Ask for a completion.
@@ -194,27 +245,35 @@ class VLLMServer:
             work = partial(endpoint.post, "/completions", body, cast_to=httpx.Response)
             response = await endpoint.send(work, _TIMEOUT)
             return endpoint.clean_body(parse_body(response.content), None)
-        except CallError:
-            self.check_running()
+        except CallError as error:
+            is_unreachable = error.kind == "connection" and not error.billed
+            await self._check_running(_ENDING if is_unreachable else 0.0)
             raise
 
     async def _start(self, is_stopped: Callable[[], bool]) -> None:
         source = self._model.source
         adapters = {name: path for path, name in self._names.items() if path is not None}
+        _free_memory()
+        sys.stderr.write(f"starting vLLM, which takes a minute or more; its log is {self._log}\n")
+        started = time.perf_counter()
         try:
             await self._launch(source.base, source.tokenizer, adapters, is_stopped)
         except ModelError as error:
-            is_lora = adapters and "lora" in str(error).casefold()
-            if not is_lora:
-                raise
-            if len(self._models) > 1:
+            is_lora = any("lora" in problem.casefold() for problem in self._find_errors())
+            if not (adapters and is_lora and len(self._models) == 1):
+                example = shlex.quote(shlex.join([self._command[0], "--tensor-parallel-size", "2"]))
                 raise ModelError(
-                    f"{error}. With --engine builtin, several models on one base do without vLLM"
+                    f"{error}. Flags for vLLM go after its path, as in --engine {example}; the engine builtin does "
+                    "without it"
                 ) from error
-            sys.stderr.write(f"{error}\nmerging the adapter into its base, in a temporary folder\n")
+            sys.stderr.write(
+                f"{error}\nvLLM starts again, with the adapter merged into its base in a temporary folder\n"
+            )
             merged = await asyncio.to_thread(self._merge)
             self._names[source.adapter] = _BASE
             await self._launch(merged, merged, {}, is_stopped)
+        self.seconds += time.perf_counter() - started
+        sys.stderr.write(f"vLLM answers after {self.seconds:.0f} seconds\n")
 
     def _merge(self) -> str:
         model = self._model
@@ -226,11 +285,12 @@ class VLLMServer:
     async def _launch(
         self, base: str, tokenizer: str, adapters: dict[str, str], is_stopped: Callable[[], bool]
     ) -> None:
-        """Start the process, on another port where another program was faster, and wait until it answers."""
+        """Start the process, and wait until it answers; again where another program had its port or its memory."""
         from rolellm.llm.endpoint import Endpoint
 
         words = ["serve", base, "--served-model-name", _BASE, "--tokenizer", tokenizer]
-        words += ["--dtype", self._model.dtype, "--generation-config", "vllm"]
+        # Without a limit, a long context that has no room on a small card is an error.
+        words += ["--dtype", self._model.dtype, "--generation-config", "vllm", "--max-model-len", "auto"]
         revision = self._model.source.revision
         if revision is not None:
             words += ["--revision", revision]
@@ -240,7 +300,9 @@ class VLLMServer:
             words += ["--enable-lora", "--max-lora-rank", str(largest), "--max-loras", str(len(adapters))]
             words += ["--lora-modules", *modules]
         environment = {name: value for name, value in os.environ.items() if name not in _NOT_INHERITED}
-        for attempt in range(_PORTS):
+        if self._model.source.is_cached:
+            environment["HF_HUB_OFFLINE"] = "1"
+        for attempt in range(_STARTS):
             port = find_free_port()
             command = [*self._command[:1], *words, "--host", "127.0.0.1", "--port", str(port), *self._command[1:]]
             process = self._resources.enter_context(run_process(command, self._log, environment))
@@ -251,8 +313,14 @@ class VLLMServer:
             try:
                 await self._wait_until_ready(process, endpoint, {_BASE, *adapters}, is_stopped)
             except ModelError as error:
-                if "address already in use" not in str(error).casefold() or attempt == _PORTS - 1:
+                memory = _FREE_MEMORY.search(str(error))
+                is_taken = "address already in use" in str(error).casefold()
+                if attempt == _STARTS - 1 or not (memory or is_taken):
                     raise
+                if memory:
+                    share = float(memory[1]) / float(memory[2]) - _MARGIN
+                    words += ["--gpu-memory-utilization", f"{share:.2f}"]
+                    sys.stderr.write(f"other programs use the GPU: vLLM starts again, with {share:.0%} of its memory\n")
             else:
                 self._process = process
                 self.endpoint = endpoint
@@ -261,22 +329,33 @@ class VLLMServer:
     async def _wait_until_ready(
         self, process: subprocess.Popen[bytes], endpoint: Endpoint, names: set[str], is_stopped: Callable[[], bool]
     ) -> None:
-        with open_bar("starting vLLM", unit="s") as bar:
-            # Another program may answer at this port, but not by these names.
-            while not names <= (await endpoint.list_models()).keys():
-                if process.poll() is not None:
-                    raise ModelError(self._describe_end(process))
-                if is_stopped():
-                    raise StopAskingError(STOP_REQUEST)
-                await asyncio.sleep(1)
-                bar.update()
+        # Another program may answer at this port, but not by these names.
+        while not names <= (await endpoint.list_models()).keys():
+            if process.poll() is not None:
+                raise ModelError(self._describe_end(process))
+            if is_stopped():
+                raise StopAskingError(STOP_REQUEST)
+            await asyncio.sleep(1)
 
     def _describe_end(self, process: subprocess.Popen[bytes]) -> str:
+        words = "; ".join(self._find_errors()[-3:]) or "no message"
+        return f"vLLM ended with exit code {process.returncode} ({words}); its log is {self._log}"
+
+    def _find_errors(self) -> list[str]:
+        """Find what is wrong in the log, without what only repeats it; its last lines where no error is marked."""
         lines = self._log.read_text(encoding="utf-8", errors="replace").splitlines()
-        matches = [_ERROR.search(line) for line in lines if _EPILOGUE not in line]
-        errors = list(dict.fromkeys(match[0] for match in matches if match)) or lines
-        words = "; ".join(error.strip()[:300] for error in errors[-3:])
-        return f"vLLM ended with exit code {process.returncode} ({words or 'no message'}); its log is {self._log}"
+        causes: dict[str, str] = {}
+        effects: list[str] = []
+        for line in lines:
+            match = _ERROR.search(line)
+            if match is None or _NO_ERROR.match(line):
+                continue
+            error = match[0].strip()[:300]
+            if any(words in line for words in _EPILOGUES):
+                effects.append(error)
+            elif not any(f"'{cause}'" in line for cause in causes):
+                causes.setdefault(match[1], error)
+        return list(causes.values()) or effects[:1] or lines[-3:]
 
 
 def find_lora_rank(adapters: Iterable[str]) -> int:
@@ -417,8 +496,8 @@ class VLLMChat(LocalChat):
                 likeliest.sort(key=lambda item: -item[1])
                 return self._make_ranking(len(prompt), likeliest[:most])
         except (KeyError, IndexError, TypeError) as error:
-            raise ModelError("this vLLM does not return the tokens of its replies; use 0.11 or newer") from error
-        return self._read_completion(request, self.model.make_completion(prompt, tokens))
+            raise ModelError("this vLLM does not return the tokens of its replies; use 0.14 or newer") from error
+        return self._read_completion(self.model.make_completion(prompt, tokens))
 
     def _decode(self, name: str) -> str:
         """The text of ``token_id:N``."""

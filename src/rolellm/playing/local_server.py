@@ -13,13 +13,14 @@ from pathlib import Path
 
 from rolellm.core.errors import SettingsError
 from rolellm.llm.llm import LLM
+from rolellm.llm.settings import ModelSettings
 from rolellm.llm.vllm import VLLMServer, find_free_port, run_server
 from rolellm.models.adapters import PLAIN, check_tuned_on
 from rolellm.models.local_model import LocalModel
 from rolellm.models.prompts.render import load_chat_template
 
-#: A model behind an address, and the names there of adapters, by their paths.
-Backend = tuple[LLM, Mapping[str, str]]
+#: A model behind an address, the names there of adapters, by their paths, and their base where it is on this machine.
+Backend = tuple[LLM, Mapping[str, str], str | None]
 
 
 @contextmanager
@@ -40,7 +41,7 @@ def run_builtin(base: str, adapters: Mapping[str, str]) -> Iterator[Backend]:
     url = f"http://127.0.0.1:{port}/v1"
     with run_server([sys.executable, "-m", "rolellm.playing.adapter_server", json.dumps(settings)], f"{url}/models"):
         llm = LLM(base_url=url, model=PLAIN, tokenizer=local.source.tokenizer)
-        yield llm, adapters
+        yield llm, adapters, local.source.base
 
 
 @contextmanager
@@ -63,13 +64,17 @@ def run_vllm(command: Sequence[str], base: str, adapters: Mapping[str, str]) -> 
         template = Path(scratch) / "chat_template.jinja"
         template.write_text(templates.pop(), encoding="utf-8")
         server = VLLMServer([*command, "--chat-template", str(template)], models)
+
+        async def start() -> ModelSettings:
+            await server.start(Path(scratch), lambda: False)
+            assert server.endpoint is not None
+            await server.endpoint.close()
+            return server.endpoint.settings
+
         try:
-            asyncio.run(server.start(Path(scratch), lambda: False))
-            endpoint = server.endpoint
-            assert endpoint is not None
-            settings = endpoint.settings
+            settings = asyncio.run(start())
             llm = LLM(base_url=settings.base_url, model=settings.model, tokenizer=models[0].source.tokenizer)
             served = {model.source.adapter: server.get_name(model) for model in models if model.source.adapter}
-            yield llm, served
+            yield llm, served, base
         finally:
             server.stop()

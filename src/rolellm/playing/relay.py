@@ -100,6 +100,16 @@ class Upstream:
         except (aiohttp.ClientError, TimeoutError, ValueError, TypeError, KeyError):
             return {}
 
+    async def calls_tools(self) -> bool:
+        """Tell whether it takes a client's tools; to vLLM that was not started for them, they are an error."""
+        tool = {"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {}}}}
+        talk = [{"role": "user", "content": "?"}]
+        body = {"model": self.endpoint.settings.model, "messages": talk, "tools": [tool], "max_tokens": 1}
+        with suppress(aiohttp.ClientError, TimeoutError):
+            async with self.ask("chat/completions", body) as response:
+                return response.status != 400
+        return True
+
     def clean(self, value: dict[str, Any], name: str) -> dict[str, Any]:
         """A reply, a part of one or an error as the client gets it: the model under this name, and no secret."""
         error = value.get("error")

@@ -52,6 +52,10 @@ _OPTIONAL_TOOLS: Final = (None, "auto", "none")
 _CONTINUE: Final = {"continue_final_message": True, "add_generation_prompt": False}
 #: A speaker's name at the beginning of a text.
 _NAMED = re.compile(r"([^:：\n]{1,60})[:：]\s*")
+#: What SillyTavern sends as ``_`` in a name.
+_NOT_ENGLISH = re.compile(r"[^a-zA-Z0-9_]")
+#: Another character who may be one of several.
+_SOMEBODY: Final[Mapping[Language, str]] = {"en": "Somebody", "zh": "某人"}
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 
 
@@ -63,6 +67,7 @@ def build_application(
     hosts: tuple[str, ...] = ("*",),
     origins: Iterable[str] = (),
     served: Mapping[str, str] | None = None,
+    base: str | None = None,
     has_tools: bool = True,
 ) -> Starlette:
     """The server as an ASGI application.
@@ -74,6 +79,7 @@ def build_application(
         hosts: The names by which it may be called; ``*`` for any.
         origins: Web pages of these origins may use it; ``*`` for all.
         served: By the name of a role or ``plain``, the model that answers there; by default the one behind the API.
+        base: The model under the adapters, where it is on this machine.
         has_tools: Whether that server calls tools; otherwise those of a client that need not be called are left out.
 
     Raises:
@@ -113,6 +119,7 @@ def build_application(
     state.players = dict(players)
     state.served = served
     state.default = default
+    state.base = base
     # llama.cpp's server takes its adapters by number.
     state.loras = None
     # Changes of the cast wait for each other.
@@ -132,6 +139,8 @@ async def _open_upstream(app: Starlette) -> AsyncIterator[None]:
     owner = listing.get(upstream.endpoint.settings.model or "", {}).get("owned_by")
     upstream.continuing = _CONTINUE if owner in _TOLD_TO_CONTINUE else {}
     async with upstream.open_session():
+        if owner == "vllm" and app.state.has_tools:
+            app.state.has_tools = await upstream.calls_tools()
         if any(model.get("owned_by") == "llamacpp" for model in listing.values()):
             app.state.loras = await upstream.list_loras()
         yield
@@ -250,6 +259,8 @@ async def _add_role(request: Request) -> Response:
         except RoleLLMError as error:
             raise _InvalidRequestError(400, str(error)) from error
         name = player.role
+        if adapter and state.base is not None:
+            await _check_base(state.base, adapter)
         if adapter and state.loras is not None:
             _find_lora(state.loras, adapter)
             state.served[name] = adapter
@@ -261,6 +272,16 @@ async def _add_role(request: Request) -> Response:
         state.players[name] = player
         state.names.insert(-1, name)
     return JSONResponse(_describe_model(name), 201)
+
+
+async def _check_base(base: str, adapter: str) -> None:
+    """Check that an adapter was tuned on the base: what its server says of another one explains nothing."""
+    from rolellm.models.adapters import check_tuned_on
+
+    try:
+        await run_sync(check_tuned_on, base, adapter)
+    except RoleLLMError as error:
+        raise _InvalidRequestError(400, str(error)) from error
 
 
 async def _remove_role(request: Request) -> Response:
@@ -465,7 +486,7 @@ def _merge_turns(
     their speakers' names, and those of another character are the user's, as in training, without its thoughts. A user
     is one where it has the name of a role, of which `names` are all.
     """
-    speakers = list(map(_read_speaker, turns, items, repeat(sheet)))
+    speakers = list(map(_read_speaker, turns, items, repeat(sheet), repeat(names)))
     named = {(turn.role, speaker) for turn, speaker in zip(turns, speakers, strict=True) if speaker}
     roles = {role for role, _ in named}
     is_group = "assistant" in roles or len(named) > 1
@@ -505,15 +526,24 @@ def _list_images(item: dict[str, Any]) -> list[Any]:
     return [part for part in parts if isinstance(part, dict) and part.get("type") == "image_url"]
 
 
-def _read_speaker(turn: Message, item: dict[str, Any], sheet: Profile) -> str:
-    """The name that a client gives a turn; empty for none, one without letters, and the role's own."""
+def _read_speaker(turn: Message, item: dict[str, Any], sheet: Profile, names: list[str]) -> str:
+    """The name that a client gives a turn; empty for none, the role's own, and one without letters that no role has."""
     name = item.get("name")
     if turn.role not in ("user", "assistant") or item.get("tool_calls") or not isinstance(name, str):
         return ""
-    if not fold_name(name) or find_name(name, sheet.names):
+    matches = [role for role in names if _NOT_ENGLISH.sub("_", role) == name]
+    is_own = any(_NOT_ENGLISH.sub("_", own) == name for own in sheet.names)
+    if is_own and len(matches) > 1:
+        words = f"the client calls {' and '.join(matches)} {name!r}; have it send names in the texts"
+        warnings.warn(f"{words} (SillyTavern: Character Names Behavior, Message Content)", RoleLLMWarning, stacklevel=2)
+    if is_own or find_name(name, sheet.names):
         return ""
-    # OpenAI's names have no spaces.
-    return name.replace("_", " ")
+    if fold_name(name):
+        # OpenAI's names have no spaces.
+        return matches[0] if matches else name.replace("_", " ")
+    if turn.role == "user" or not matches:
+        return ""
+    return matches[0] if len(matches) == 1 else _SOMEBODY[sheet.language]
 
 
 def _read_messages(body: dict[str, Any], is_continued: bool) -> list[Message]:

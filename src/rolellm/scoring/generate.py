@@ -39,7 +39,7 @@ from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Finish, Request, Sampling, accept_text, convert_turns
 from rolellm.llm.scale import map_parts
 from rolellm.llm.settings import describe_model
-from rolellm.llm.vllm import AUTO, BUILTIN, VLLM, find_vllm
+from rolellm.llm.vllm import AUTO, BUILTIN, VLLM, VLLMServer, find_vllm
 from rolellm.models.find import ModelSource, find_manifests, find_model
 from rolellm.models.local_model import LocalModel
 from rolellm.models.prompts.encode import PromptEncoder
@@ -732,6 +732,9 @@ def _ask_vllm(
     meta = _build_local_meta(model, settings, prompted, contamination, out)
     meta |= {"engine": VLLM, "batch_size": None, "base": model.source.base, "parameters": model.parameters}
     result = _ask_rows(rows, requests, out, settings, llm, meta)
+    server: VLLMServer = chat.server  # type: ignore[attr-defined]
+    # The speed is that of answering.
+    result = replace(result, seconds=round(result.seconds - server.seconds, 3))
     return _note_limits(result, reply_limits, contamination)
 
 

@@ -452,7 +452,9 @@ def _open_charx(path: Path) -> Iterator[zipfile.ZipFile]:
 def _check_charx(archive: zipfile.ZipFile, path: Path) -> None:
     items = archive.infolist()
     if _CARD not in archive.namelist():
-        raise CardError(f"a zip without {_CARD}, so not a CHARX; {_WAY}", path=path)
+        raise CardError(
+            f"a zip without {_CARD}, so not a CHARX; {_WAY}; of a Word file or an e-book, save the text", path=path
+        )
     for item in items:
         # Python unpacks other kinds at once, whatever comes out of a few bytes.
         is_packed_as_usual = item.compress_type in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)

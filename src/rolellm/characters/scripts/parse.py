@@ -142,7 +142,7 @@ def detect_format(text: str, hints: ReaderHints, path: Path | None = None) -> tu
     raise ScriptError(
         "the format is not clear: no way of naming speakers, and no quoted speech, goes through the text (scores: "
         f"{score_list or 'all 0'}; at least {_LEAST} expected). Write each speech on a line as NAME: TEXT, or name the "
-        f"format: --format {', '.join(FORMATS)}",
+        f"format: rolellm role parse --format {', '.join(FORMATS)}",
         path=path,
     )
 
@@ -246,6 +246,11 @@ class ScriptReading:
     format: Format
     format_scores: Mapping[Format, float]
     found: Sequence[ScriptTurn]
+
+    def list_speakers(self) -> list[str]:
+        """List who speaks most, each with the number of speeches."""
+        counts = Counter(turn.speaker for turn in self.found if turn.kind == "speech" and turn.speaker)
+        return [f"{name} ({count:,})" for name, count in counts.most_common(_LISTED)]
 
 
 @dataclass(frozen=True, slots=True)
