@@ -11,7 +11,6 @@ from rolellm.core.errors import RoleLLMError
 from rolellm.judging.requests import LETTERS
 from rolellm.reporting.labelling.tasks import LabelTask
 
-
 #: What judges are told.
 _CRITERIA = (
     "Rank the answers by two things: how clearly each sounds like this role, and how much of what the role knows it "
