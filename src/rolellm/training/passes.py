@@ -462,6 +462,8 @@ def choose_plan(trainer: Any) -> None:
         RecipeError: When one reply does not fit.
     """
     first = trainer.plan
+    # What went before, such as a mix of refusals, may have left a model behind.
+    trainer._free_memory()
     options = [first.gradient_checkpointing]
     if first.may_checkpoint:
         options.append(True)
