@@ -8,7 +8,8 @@ from typing import Any
 import gradio as gr
 
 from rolellm.core.errors import RoleLLMError
-from rolellm.reporting.labelling.tasks import LETTERS, LabelTask
+from rolellm.judging.requests import LETTERS
+from rolellm.reporting.labelling.tasks import LabelTask
 
 
 class LabelPage:
