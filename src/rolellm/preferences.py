@@ -34,9 +34,9 @@ from rolellm.core.table import Table
 from rolellm.core.text import fold, format_count, join_names
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import resolve_config
-from rolellm.judging.records import Comparison, JudgeRun, System, read_run
+from rolellm.judging.records import Comparison, DatasetName, JudgeRun, System, read_run
 from rolellm.judging.result import JudgingResult
-from rolellm.judging.run import run_judging
+from rolellm.judging.run import Judging, run_judging
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.verdicts import compute_sign
 from rolellm.llm.llm import LLM
@@ -260,9 +260,19 @@ def judge_branches(folder: str | Path, judge: Any) -> JudgingResult:
         StoppedShortError: At the budget or on Ctrl-C; what was judged is kept.
     """
     scene = Run.open(folder)
+    judging = prepare_branch_judging(scene.records(BRANCHES), folder)
+    return run_judging(scene.folder / _BRANCHES, judging.comparison, LLM.resolve(judge), judging.settings)
+
+
+def prepare_branch_judging(branches: Iterable[Mapping[str, Any]], folder: str | Path) -> Judging:
+    """Make the judging of branches; see `judge_branches`.
+
+    Raises:
+        SettingsError: Where no turn has two different replies.
+    """
     rows = []
     answers: dict[str, dict[str, str]] = {_PLAYED: {}, _BRANCH: {}}
-    for branch in scene.records(BRANCHES):
+    for branch in branches:
         played, drawn = branch["replies"]
         if played == drawn:
             continue
@@ -282,7 +292,7 @@ def judge_branches(folder: str | Path, judge: Any) -> JudgingResult:
         raise SettingsError(f"{folder}: no turn has two different replies; play with models, at a temperature above 0")
     comparison = Comparison(rows, (System(_PLAYED), System(_BRANCH, "baseline")), answers)
     settings = read(JudgingSettings, {"judges": ("role-pair",), "max_unscored": 1.0})
-    return run_judging(scene.folder / _BRANCHES, comparison, LLM.resolve(judge), settings)
+    return Judging(comparison, settings, DatasetName())
 
 
 def pair_branches(folder: Path) -> Iterator[ReplyPair]:

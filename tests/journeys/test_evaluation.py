@@ -135,6 +135,13 @@ def test_two_systems_are_compared_in_scenes(tmp_path: Path, llm_server: Callable
     assert [server.counts.calls for server in servers.values()] == [16, 16]
     with pytest.raises(SettingsError, match="a judge compares answers to rows"):
         rolellm.eval(models, scenes=scenes, judge=WORDS, out=tmp_path / "judged")
+    directed = tmp_path / "directed.yaml"
+    directed.write_text(json.dumps(stage | {"speakers": "model", "turns": 3}))
+    director = llm_server(lambda _: "Brom")
+    judge = {"endpoints": [{"base_url": director.url, "model": "judge"}]}
+    rolellm.eval(models, scenes=[directed], judge=judge, out=tmp_path / "directed")
+    # Ada, who alone may follow Brom, needs no choice.
+    assert [server.counts.calls for server in (*servers.values(), director)] == [19, 19, 2]
 
 
 def test_a_judge_needs_somebody_to_compare_with(base: Path, tmp_path: Path) -> None:

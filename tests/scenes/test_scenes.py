@@ -266,6 +266,7 @@ def test_each_of_the_cast_has_its_own_model_and_a_failed_call_ends_the_scene_wit
             "speaks at turn 1 but is not there",
             id="an opening line of somebody who is away",
         ),
+        pytest.param({"opening": ["Hello."]}, "Hello. is not in the scene", id="an opening line without a speaker"),
         pytest.param({"seting": "x"}, "seting", id="unknown key"),
     ],
 )
@@ -277,13 +278,24 @@ def test_a_scene_that_cannot_be_played_is_refused_in_words(tmp_path: Path, chang
         read_scene(file)
 
 
+def test_a_turn_may_be_a_number_and_an_opening_line_a_text(tmp_path: Path) -> None:
+    lines = ["setting: x", "characters:", "- {name: 王五, description: x, present: 1}", "- {name: B, description: x}"]
+    file = tmp_path / "scene.yaml"
+    file.write_text("\n".join([*lines, "opening:", "- 王五：来：吧", "- B: (nods)", '- "B: a: b"']), encoding="utf-8")
+    played = read_scene(file)
+    assert played.opening_lines == [("王五", "来：吧"), ("B", "(nods)"), ("B", "a: b")]
+    assert [played.list_present(turn) for turn in (1, 2)] == [["王五", "B"], ["B"]]
+
+
 def test_the_cast_has_to_be_in_the_scene(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="in no scene"):
         play(tmp_path, scene(), speak, cast={"Zed": llm_of(speak)})
 
 
 def test_a_person_stops_in_the_middle_and_goes_on_and_sees_no_thought_of_others(tmp_path: Path) -> None:
-    lines = iter([" ", "Good evening.", "", signal.SIGINT, "Farewell."])
+    # Whom a person quotes is the person's choice.
+    quoted = "Cleo: good evening, you said.\nAda: nothing."
+    lines = iter([" ", quoted, "", signal.SIGINT, "Farewell."])
 
     def read_line(prompt: str) -> str:
         line = next(lines)
@@ -298,12 +310,24 @@ def test_a_person_stops_in_the_middle_and_goes_on_and_sees_no_thought_of_others(
         play_scene(scene(), llm_of(speak), **options)
     shown.clear()
     play_scene(scene(), llm_of(speak), **options)
-    assert [turn.text for turn in shown if turn.speaker == "Brom"] == ["Good evening.", "Farewell."]
+    assert [turn.text for turn in shown if turn.speaker == "Brom"] == [quoted, "Farewell."]
     assert len(shown) == 6 and "thought" not in str(shown)
     with pytest.raises(SettingsError, match="holds the scene lamp"):
         play_scene(scene(title="oil"), llm_of(speak), out=tmp_path)
     with pytest.raises(SettingsError, match=r"Zed is not in the scene.*Ada, Brom, Cleo"):
         play_scene(scene(), llm_of(speak), me="Zed")
+
+
+def test_a_person_is_shown_who_came_and_left_and_nothing_of_the_time_away(tmp_path: Path) -> None:
+    spans = ["", "1-2, 5-", "3", "5-"]
+    characters = []
+    for name, span in zip(NAMES, spans, strict=True):
+        characters.append(SceneCharacter(name=name, description="x", present=span))
+    shown: list[str] = []
+    options: Any = {"me": "Brom", "read_line": lambda prompt: shown.append(prompt) or "Here I am."}
+    played = scene(characters=tuple(characters), turns=6)
+    play_scene(played, llm_of(speak), show=lambda turn: shown.append(turn.speaker or turn.text), **options)
+    assert shown == ["Ada", "Brom> ", "Brom", "(Dora comes in.)", "Dora", "Brom> ", "Brom"]
 
 
 def coser_row(**more: Any) -> dict[str, Any]:
@@ -379,6 +403,8 @@ def test_the_judge_of_a_scene_is_shown_with_its_certificate(
     Path("rows.json").write_text(json.dumps([coser_row()]), encoding="utf-8")
     Path("llm.yaml").write_text(f"endpoints: [{{base_url: '{llm_server().url}', model: m}}]", encoding="utf-8")
     words = ("scene", "rows.json", "--format", "coser", "--llm", "llm.yaml", "--judge", "llm.yaml", "--json")
+    # At most 20 turns, the choice of a speaker before each, and four verdicts.
+    assert command(*words, "--dry-run").json["requests"] in range(40, 45)
     line = command(*words).json["certificate"]
     assert line.startswith("judge m: not examined; examine it with `rolellm judge --certify`, in this folder.")
     assert command("judge", "--certify", "--llm", "llm.yaml", "--limit", "4").code == 0
@@ -429,7 +455,8 @@ def test_a_cast_is_played_and_judged_for_pairs_by_command_after_a_dry_run_that_a
     values = {"setting": "A tower.", "characters": [{"name": "Ada", "description": "You count gulls."}], "turns": 2}
     Path("scene.yaml").write_text(json.dumps(values), encoding="utf-8")
     words = ("scene", "scene.yaml", "--cast", "Ada=llm.yaml", "--judge", "judge.yaml")
-    assert "4 requests" in command(*words, "--dry-run").out
+    # Two turns, drawn twice, and two verdicts on each pair.
+    assert "8 requests" in command(*words, "--dry-run").out
     assert server.counts.calls == 0
     assert "rolellm prefer scene --out pairs" in command(*words).out
     pairs = command("prefer", "scene", "--set", "balance=false", "--out", "pairs", "--json").result

@@ -16,10 +16,11 @@ from rolellm.core.jsonl import read_json
 
 # Processes that start together look at the same moment, and must not take each other for another run.
 _PATIENCE = 0.5
+_LOCK = ".lock"
 
 
 @contextmanager
-def lock_folder(folder: Path, name: str = ".lock") -> Iterator[None]:
+def lock_folder(folder: Path, name: str = _LOCK) -> Iterator[None]:
     """Hold a folder; the system lets go of it however the process ends.
 
     Args:
@@ -61,14 +62,14 @@ def lock_folder(folder: Path, name: str = ".lock") -> Iterator[None]:
         lock.release()
 
 
-def check_unlocked(folder: Path, name: str = ".lock") -> None:
+def check_unlocked(folder: Path) -> None:
     """Refuse a folder that is in use, without writing to it.
 
     Raises:
         RunInUseError: When another process holds it; names that one.
     """
-    if (folder / name).is_file():
-        with lock_folder(folder, name):
+    if (folder / _LOCK).is_file():
+        with lock_folder(folder):
             pass
 
 

@@ -154,13 +154,6 @@ class EvalResult(Result):
             "scenes": self.scenes and self.scenes.to_dict(),
         }
 
-    def to_pandas(self) -> Any:
-        """Return a ``pandas.DataFrame`` with a row for each system, part and metric."""
-        import pandas
-
-        frames = [report.to_pandas().assign(system=name) for name, report in self.reports.items()]
-        return pandas.concat(frames, ignore_index=True)
-
     def tables(self) -> tuple[Table, ...]:
         """Build the table of the systems, and those of scenes."""
         tables = [self._build_table()] if self.reports else []
@@ -251,7 +244,7 @@ def evaluate(
         columns: With `data`: columns that have other names, as in ``{"prompt": "question"}``.
         skip_bad: With `data`: skip bad rows and count them.
         scenes: Files of scenes that each model plays alone (docs/scenes.md); without rows, nothing else is done.
-        judge: Models that compare the answers: a settings file, a dict, or `rolellm.LLM`.
+        judge: Models that compare the answers, and direct the scenes of all: a settings file, a dict, or `rolellm.LLM`.
         out: The folder; by default a new temporary one. With the folder of an earlier call, what is there is kept.
         options: Any field of `EvalSettings`.
 
@@ -328,11 +321,12 @@ def _evaluate(
     if own is not None:
         turns = _load_own_turns(own, systems, models, chosen.limit)
         result = _evaluate_own(folder, systems, files, judge_llm, chosen, turns)
-        return _finish(systems, chosen, scenes, result)
+        return _finish(systems, chosen, scenes, judge_llm, result)
     if scenes and chosen.config is None and chosen.data_dir is None:
-        if judge is not None:
+        if judge is not None and not any(scene.is_directed for scene in scenes):
             raise SettingsError("a judge compares answers to rows; name some (--config or --data), or leave it out")
-        return _finish(systems, chosen, scenes, EvalResult(folder, {}, content=PageContent("Scenes")))
+        result = EvalResult(folder, {}, content=PageContent("Scenes"))
+        return _finish(systems, chosen, scenes, judge_llm, result)
     chosen = replace(chosen, config=chosen.config or DEFAULT_CONFIG)
     source: dict[str, Any] = {"config": chosen.config, "split": chosen.split, "data_dir": chosen.data_dir}
     rows = _load_rows(limit=chosen.limit, **source)
@@ -358,7 +352,8 @@ def _evaluate(
             answers[baseline] = rows.rename_column("rolegpt", "prediction")
         judged, content = _judge(folder, answers, rows, judge_llm, baseline)
     content = replace(content, findings=[*content.findings, *describe_styles(style)])
-    return _finish(systems, chosen, scenes, EvalResult(folder, reports, style, judged, content=content))
+    result = EvalResult(folder, reports, style, judged, content=content)
+    return _finish(systems, chosen, scenes, judge_llm, result)
 
 
 def _evaluate_own(
@@ -399,14 +394,14 @@ def _evaluate_own(
 
 
 def _finish(
-    systems: Mapping[str, Any], chosen: EvalSettings, scenes: Sequence[Scene], result: EvalResult
+    systems: Mapping[str, Any], chosen: EvalSettings, scenes: Sequence[Scene], judge: LLM | None, result: EvalResult
 ) -> EvalResult:
     """Play the scenes, and write the page and the files of figures."""
     from rolellm.reporting.page import write_page
 
     folder = result.out
     if scenes:
-        result = _add_scenes(systems, chosen, scenes, result)
+        result = _add_scenes(systems, chosen, scenes, judge, result)
     page = write_page(folder / "report.html", result.content)
     result = replace(result, page=page, findings=tuple(result.content.sentences))
     for name, report in result.reports.items():
@@ -417,16 +412,21 @@ def _finish(
 
 
 def _add_scenes(
-    systems: Mapping[str, Any], chosen: EvalSettings, scenes: Sequence[Scene], result: EvalResult
+    systems: Mapping[str, Any],
+    chosen: EvalSettings,
+    scenes: Sequence[Scene],
+    director: LLM | None,
+    result: EvalResult,
 ) -> EvalResult:
-    """Have each system play the scenes, and compare them."""
+    """Have each system play the scenes, and compare them; one director for all, or each directs itself."""
     from rolellm.playing.settings import PlaySettings
     from rolellm.reporting.blocks import Block
     from rolellm.runs import run_step
     from rolellm.scenes.comparison import compare_scenes
     from rolellm.scenes.play import PlayScenes
 
-    step = PlayScenes(scenes, PlaySettings(temperature=chosen.temperature, max_tokens=chosen.max_new_tokens))
+    settings = PlaySettings(temperature=chosen.temperature, max_tokens=chosen.max_new_tokens)
+    step = PlayScenes(scenes, settings, director=director)
     played = {}
     transcripts = []
     for name, model in systems.items():

@@ -276,10 +276,11 @@ class LLM:
 
     def describe(self) -> dict[str, Any]:
         """Models, attempts and budget, for manifests; without keys and paths."""
-        facts = self.settings.describe()
-        if not self.settings.endpoints:
-            facts["endpoints"] = [describe_model(model) for model in self.models]
-        return facts
+        return {
+            "endpoints": [describe_model(model) for model in self.models],
+            "max_attempts": self.settings.max_attempts,
+            "budget": self.settings.budget,
+        }
 
     def estimate(self, requests: Iterable[Request], only: ModelSettings | None = None) -> Estimate:
         """Estimate calls, tokens and cost of some requests, with all models or only one.

@@ -497,7 +497,7 @@ class VLLMChat(LocalChat):
                 return self._make_ranking(len(prompt), likeliest[:most])
         except (KeyError, IndexError, TypeError) as error:
             raise ModelError("this vLLM does not return the tokens of its replies; use 0.14 or newer") from error
-        return self._read_completion(request, self.model.make_completion(prompt, tokens))
+        return self._read_completion(self.model.make_completion(prompt, tokens))
 
     def _decode(self, name: str) -> str:
         """The text of ``token_id:N``."""

@@ -66,26 +66,18 @@ def test_streaming_gives_the_same_rows(write_release):
     assert list(load_dataset("rolebench", data_dir=folder, split="test", streaming=True)) == eager
 
 
-_LEAVE_STREAMS = """
-import os, sys
+_LEAVE_STREAM = """
 import datasets, rolellm
-aborts = 0
-for _ in range(20):
-    child = os.fork()
-    if not child:
-        break
-    aborts += os.waitpid(child, 0)[1] != 0
-else:
-    sys.exit(aborts)
 rows = iter(datasets.load_dataset("rolebench", "sample", split="test", streaming=True))
 next(rows)
 """
 
 
 @pytest.mark.slow
-def test_a_stream_that_is_left_early_does_not_abort_the_interpreter():
-    """With files that are opened in Python, a process in seven is aborted."""
-    subprocess.run([sys.executable, "-c", _LEAVE_STREAMS], check=True)
+def test_a_stream_that_is_left_early_does_not_disturb_the_end_of_the_process():
+    """With files that are opened in Python, each says so, and one in seven is aborted."""
+    done = subprocess.run([sys.executable, "-c", _LEAVE_STREAM], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.slow
