@@ -185,6 +185,7 @@ def parse_arguments() -> argparse.Namespace:
         default=["llama-3.2-1b", "llama-7b"],
         help="with --gpu: see shapes.py; tiny runs on a CPU, too",
     )
+    parser.add_argument("--memory-gb", type=float, help="with --gpu: use no more of its memory, as on a smaller card")
     parser.add_argument("--minutes", type=float, default=math.inf, help="with --gpu: leave out what takes longer")
     parser.add_argument("--method", choices=["lora", "qlora"], default="qlora", help="with --gpu (default: qlora)")
     parser.add_argument(
@@ -214,7 +215,7 @@ def main() -> None:
         from rocit_gpu import Device, measure_gpu
         from shapes import shape
 
-        device = Device.here(options.peak_tflops)
+        device = Device.here(options.peak_tflops, options.memory_gb)
         shapes = {name: shape(name) for name in options.shapes}
         measured = measure_gpu(corpus, wanted, shapes, device, options.method)
     else:

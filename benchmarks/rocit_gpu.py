@@ -48,14 +48,18 @@ class Device:
     place: str = "cuda"
 
     @classmethod
-    def here(cls, teraflops: float | None) -> Device:
+    def here(cls, teraflops: float | None, gigabytes: float | None = None) -> Device:
         """This machine's GPU, or its CPU where it has none.
 
         Args:
             teraflops: Its peak, where the table does not have it.
+            gigabytes: How much of its memory may be used.
         """
         if not torch.cuda.is_available():
             return cls("CPU", None, "cpu")
+        if gigabytes is not None:
+            _, total = torch.cuda.mem_get_info()
+            torch.cuda.set_per_process_memory_fraction(gigabytes * 1e9 / total)
         name = torch.cuda.get_device_name()
         return cls(name, teraflops * 1e12 if teraflops else peak_flops(name))
 

@@ -147,6 +147,22 @@ def test_out_of_memory_halves_the_pass_and_loses_no_reply(
     assert large.losses == pytest.approx(small.losses, rel=1e-6)
 
 
+def test_memory_that_runs_out_once_halves_nothing(examples: list[Example], tokenizer: Any, tmp_path: Path) -> None:
+    failures = [RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")]
+
+    def fail(_layer: Any, _inputs: Any) -> None:
+        if failures and torch.is_grad_enabled():
+            raise failures.pop()
+
+    model = new_model("Llama", len(tokenizer), initializer_range=0.1)
+    expected, whole = train(tokenizer, examples, job_of(tmp_path / "whole", max_steps=1))
+    model.model.layers[-1].register_forward_pre_hook(fail)
+    gradients, fitted = fit_with_gradients(model, tokenizer, examples, job_of(tmp_path / "again", max_steps=1))
+    assert not failures
+    assert fitted.trainer.plan == whole.trainer.plan
+    assert distance(gradients, expected) < 1e-6
+
+
 @pytest.mark.parametrize(
     ("limit", "plan"),
     [

@@ -328,9 +328,9 @@ class Evidence:
             yield f"Only {held_out} held out: next to nothing can be decided about new roles."
 
     def _explain_rates(self, tests: Sequence[PairTest]) -> Iterator[str]:
-        """Say what the baseline's own win rate is, where it is compared with another."""
-        pairs = [test.pair for test in tests if test.measure == WINS]
-        if self.judged and any(self.judged.baseline in pair for pair in pairs):
+        """Say what win rates are against."""
+        measures = {test.measure for test in tests}
+        if self.judged and WINS in measures:
             yield f"Win rates are against {_quote(str(self.judged.baseline))}, whose own is 50 %."
 
     def _describe_silence(self) -> Iterator[str]:

@@ -187,6 +187,7 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
         with note_out_of_memory(problems):
             return self._prepare_inputs(inputs)
         self._metrics = before
+        self._free_memory()
         self._shrink_passes(problems[0])
         return None
 
@@ -195,14 +196,17 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
         before = copy.deepcopy(self._metrics)
         tokens = self._total_train_tokens
         problems: list[str] = []
-        with note_out_of_memory(problems):
-            return self._take_passes(model, inputs, num_items_in_batch)
-        self._metrics, self._total_train_tokens = before, tokens
+        # Where only pieces of memory were left, the pass fits once they are one; alone, a process cannot try again.
+        attempts = 2 if self.accelerator.num_processes == 1 else 1
+        for _ in range(attempts):
+            with note_out_of_memory(problems):
+                return self._take_passes(model, inputs, num_items_in_batch)
+            self._metrics, self._total_train_tokens = copy.deepcopy(before), tokens
+            self._free_memory()
         self._shrink_passes(problems[0])
         return None
 
     def _shrink_passes(self, problem: str) -> None:
-        self._free_memory()
         if self.accelerator.num_processes > 1:
             smaller = max(1, self.plan.replies_per_pass // 2)
             raise RecipeError(
@@ -458,6 +462,8 @@ def choose_plan(trainer: Any) -> None:
         RecipeError: When one reply does not fit.
     """
     first = trainer.plan
+    # What went before, such as a mix of refusals, may have left a model behind.
+    trainer._free_memory()
     options = [first.gradient_checkpointing]
     if first.may_checkpoint:
         options.append(True)
