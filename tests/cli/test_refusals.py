@@ -33,6 +33,8 @@ REFUSALS = {
     ),
     "set, unknown": (f"{CONVERSE} max_token=1", 2, "there is no such option; did you mean max_tokens?"),
     "set, no value": (f"{CONVERSE} context", 2, "--set context: expected KEY=VALUE"),
+    "llm, no scheme": (f"{PARSE} --llm localhost:8000 --model m", 2, "a server's address starts with http://"),
+    "model, an address": ("chat fox --model http://localhost:8000/v1", 2, "give it as --llm, and the model's name"),
     "llm, twice": (f"{PARSE} --llm a --llm llm.yaml", 2, "--llm is given more than once; give one file"),
     "llm, none": ("instruct fox", 2, "no model is named"),
     "llm, an address alone": ("instruct fox --llm http://localhost:8000/v1", 2, "A server needs --model"),
