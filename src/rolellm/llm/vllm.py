@@ -48,7 +48,7 @@ LOG: Final = "vllm.log"
 _CONCURRENCY = 256
 _TIMEOUT = 3600.0
 # Seconds that a server gets to end by itself.
-_GRACE = 10.0
+_GRACE = 5.0
 # Seconds in which it ends after it has closed its port, and between two looks.
 _ENDING, _LOOK = 30.0, 0.2
 # Seconds for an answer while a server starts.
