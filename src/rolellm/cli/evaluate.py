@@ -39,9 +39,6 @@ def run_eval(
             and each model directs its own.
         out: Folder of answers, scores, verdicts and the page.
     """
-    from rolellm.core.threads import wait_briefly
-
-    wait_briefly()
     from rolellm.data.own_rows import parse_columns
     from rolellm.journeys.evaluation import evaluate
 

@@ -154,13 +154,6 @@ class EvalResult(Result):
             "scenes": self.scenes and self.scenes.to_dict(),
         }
 
-    def to_pandas(self) -> Any:
-        """Return a ``pandas.DataFrame`` with a row for each system, part and metric."""
-        import pandas
-
-        frames = [report.to_pandas().assign(system=name) for name, report in self.reports.items()]
-        return pandas.concat(frames, ignore_index=True)
-
     def tables(self) -> tuple[Table, ...]:
         """Build the table of the systems, and those of scenes."""
         tables = [self._build_table()] if self.reports else []

@@ -260,7 +260,8 @@ class Evidence:
             scope = tests[0].scope.capitalize()
             details = "; ".join(ranges[:_MOST_RANGES])
             evidence.append(f"{scope}: {details}.")
-        evidence += [*self._explain_rates(tests), *self._describe_size(), *self._describe_silence()]
+        evidence += [*self._explain_rates(tests), *self._describe_training()]
+        evidence += [*self._describe_size(), *self._describe_silence()]
         undecided = [f"Not decided: {'; '.join(open_ranges)}."] if open_ranges else []
         verdict = "Nothing here decides which system is better."
         if tests:
@@ -301,6 +302,14 @@ class Evidence:
             sentences.append(f"{subject}: {'; '.join(clauses)}.")
         return sentences
 
+    def _describe_training(self) -> Iterator[str]:
+        """Say which systems were trained on what the config promises to be new."""
+        for name, report in self.reports.items():
+            contamination = report.contamination or {}
+            if contamination.get("contaminated"):
+                rows = "{held_out} of {contaminated:,} of {rows:,} rows".format(**contamination)
+                yield f"{_quote(name)} was trained on the {rows}: there, its scores show what it memorized."
+
     def _describe_size(self) -> Iterator[str]:
         """Say where there are too few rows or held-out roles."""
         counts = []
@@ -319,9 +328,9 @@ class Evidence:
             yield f"Only {held_out} held out: next to nothing can be decided about new roles."
 
     def _explain_rates(self, tests: Sequence[PairTest]) -> Iterator[str]:
-        """Say what the baseline's own win rate is, where it is compared with another."""
-        pairs = [test.pair for test in tests if test.measure == WINS]
-        if self.judged and any(self.judged.baseline in pair for pair in pairs):
+        """Say what win rates are against."""
+        measures = {test.measure for test in tests}
+        if self.judged and WINS in measures:
             yield f"Win rates are against {_quote(str(self.judged.baseline))}, whose own is 50 %."
 
     def _describe_silence(self) -> Iterator[str]:
@@ -392,7 +401,10 @@ def _describe_winners(winners: Mapping[str, str], rivals: Sequence[str], words: 
     for winner, won in topics.items():
         verb = "" if clauses else " is ahead"
         losers = "" if clauses or preferred else f" of {_name_losers(winner, names)}"
-        clauses.append(f"{names[winner]}{verb}{losers} in {_join(won)}")
+        subject = names[winner]
+        if winner == preferred and not clauses:
+            subject = "it"
+        clauses.append(f"{subject}{verb}{losers} in {_join(won)}")
     preference = f"The judge prefers {names[preferred]}; " if preferred else ""
     return f"{preference}{', '.join(clauses)}."
 

@@ -367,7 +367,7 @@ def page_pieces(content: PageContent, questions_file: str = "report.questions.js
     if content.questions:
         blocks.append(_lay_out_questions(content.questions, questions_file))
     blocks.append(_lay_out_origins(content))
-    return generate_page("page.html.jinja", content=content, blocks=blocks, heroes=heroes)
+    return generate_page(content=content, blocks=blocks, heroes=heroes)
 
 
 def _lay_out_questions(questions: Sequence[QuestionSet], file: str) -> Block:

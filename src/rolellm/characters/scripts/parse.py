@@ -142,7 +142,7 @@ def detect_format(text: str, hints: ReaderHints, path: Path | None = None) -> tu
     raise ScriptError(
         "the format is not clear: no way of naming speakers, and no quoted speech, goes through the text (scores: "
         f"{score_list or 'all 0'}; at least {_LEAST} expected). Write each speech on a line as NAME: TEXT, or name the "
-        f"format: --format {', '.join(FORMATS)}",
+        f"format: rolellm role parse --format {', '.join(FORMATS)}",
         path=path,
     )
 
