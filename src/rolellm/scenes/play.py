@@ -414,11 +414,11 @@ class _Stage:
                 own_text, remark = keep_own_lines(text, speaker, scene.names)
                 text = text if self._step.is_strict else own_text
             if self._may_ask_again(speaker) and is_repetition(text, turns):
-                outcome = yield self._ask_again(call)
+                second = yield self._ask_again(call)
                 new_text = ""
-                if isinstance(outcome, Answer):
-                    usage += outcome.reply.usage
-                    new_text, new_remark = keep_own_lines(outcome.value, speaker, scene.names)
+                if isinstance(second, Answer):
+                    usage += second.reply.usage
+                    new_text, new_remark = keep_own_lines(second.value, speaker, scene.names)
                 if strip_inner_thoughts(new_text) and not is_repetition(new_text, turns):
                     text, remark = new_text, new_remark
                 else:
