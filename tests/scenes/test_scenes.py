@@ -209,6 +209,31 @@ def test_words_put_into_anothers_mouth_are_cut_and_said(tmp_path: Path) -> None:
     assert "spoke for Brom" in run.result.notes()[0]
 
 
+def test_a_turn_that_repeats_an_earlier_one_is_asked_for_once_more(tmp_path: Path) -> None:
+    answers = {
+        "Brom": ["(nods) [hm] Good evening!", "[I wait.]"],
+        "Cleo": ["(nods) Good Evening", "Brom: The oil is gone."],
+        "Ada": ["The oil is gone. [So.]", "The oil is gone!"],
+    }
+
+    def reply(request: Request) -> str:
+        is_again = "something new" in request.messages[-1].content
+        return answers[request.tag.rpartition("/")[2]][is_again]
+
+    stage = scene(opening=({"Ada": "(nods) Good evening."},), turns=4)
+    run = play(tmp_path, stage, reply)
+    turns = run.result.scenes[0].turns
+    # A second answer that nobody hears is no better, nor is one that was said before.
+    assert [turn.text for turn in turns[1:]] == [
+        "(nods) [hm] Good evening!",
+        "The oil is gone.",
+        "The oil is gone. [So.]",
+    ]
+    notes = ["repeats an earlier turn", "spoke for Brom", "repeats an earlier turn"]
+    assert [turn.note for turn in turns[1:]] == notes
+    assert run.manifest["spent"]["calls"] == 6
+
+
 @pytest.mark.parametrize(
     ("text", "own", "note"),
     [
@@ -481,7 +506,9 @@ def test_two_evaluations_of_the_same_scenes_are_compared_scene_by_scene(tmp_path
 
 
 def test_canaries(tmp_path: Path) -> None:
-    parrots = play(tmp_path, scene(opening=({"Ada": "[hm] The lamp!"},)), repeat_last_line).result.scenes[0]
+    parrots = play(
+        tmp_path, scene(opening=({"Ada": "[hm] The lamp!"},)), repeat_last_line, is_strict=True
+    ).result.scenes[0]
     assert {turn.visible_text.partition(": ")[2] for turn in parrots.turns} == {"The lamp!"}
     swapped = swap_profiles(scene())
     assert [each.description.split()[0] for each in swapped.characters] == ["Brom", "Cleo", "Ada"]
@@ -549,7 +576,8 @@ def test_the_better_branch_of_a_turn_becomes_a_pair_with_the_prompt_that_the_cha
         prompts.setdefault(name, []).append(request)
         # The second is better for Ada, and the first for Cleo; both wish that somebody spoke for Brom.
         gulls = "gull " * 9 * ((name == "Ada") == bool(request.repeat))
-        return f"[secret {name[0]}] {gulls}word {request.repeat}\nBrom: I agree."
+        unique = hash_json([message.content for message in request.messages])
+        return f"[secret {name[0]}] {unique} {gulls}word {request.repeat}\nBrom: I agree."
 
     def judge(request: Request) -> Any:
         fences = read_fences(request.messages[1].content)
