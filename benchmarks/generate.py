@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import sys
 import tempfile
 import time
 import warnings
@@ -25,7 +26,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from common import environment, peak_memory_mb, report
+from common import environment, need_gpu, peak_memory_mb, report
 from rocit_data import CONFIG, SIZES, SPLIT
 
 from rolellm.core.records import Row
@@ -127,6 +128,7 @@ def measure(model: LocalModel, rows: list[Row], options: argparse.Namespace) -> 
         for name, work in list(sides.items())[:: 1 if turn % 2 == 0 else -1]:
             took, texts[name] = timed(work, clock)
             seconds[name] = min(took, seconds.get(name, took))
+            print(f"{name}: {took:.2f} s", file=sys.stderr, flush=True)
     count = len(rows) * options.samples
     best = min((name for name in seconds if name != "ours"), key=lambda name: seconds[name])
     figures: dict[str, Any] = {f"replies a second, {name}": count / took for name, took in seconds.items()}
@@ -183,7 +185,7 @@ def load(folder: Path, options: argparse.Namespace) -> tuple[LocalModel, list[Ro
             create_model(recipe, tokenizer).save_pretrained(folder)
     name = str(options.model or folder)
     if options.gpu:
-        return LocalModel(name, device="cuda"), rows
+        return LocalModel(name, dtype="bfloat16"), rows
     return LocalModel(name, device="cpu", dtype="float32"), rows
 
 
@@ -196,7 +198,7 @@ def save_shape(name: str, tokenizer: Any, folder: Path) -> None:
     config = shape(name)
     for token in ("bos_token_id", "eos_token_id", "pad_token_id"):
         setattr(config, token, getattr(tokenizer, token))
-    with torch.device("cuda"):
+    with torch.device("cuda" if torch.cuda.is_available() else "cpu"):
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16, trust_remote_code=False)
     model.save_pretrained(folder)
 
@@ -214,14 +216,11 @@ def main() -> None:
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--vllm", help="what starts vLLM, such as 'vllm --gpu-memory-utilization 0.6'")
     parser.add_argument("--gpu", action="store_true", help="on this machine's GPU")
-    parser.add_argument("--shape", default="llama-3.2-1b", help="with --gpu: see shapes.py")
+    parser.add_argument("--shape", default="llama-3.2-1b", help="with --gpu: see shapes.py; tiny runs on a CPU, too")
     parser.add_argument("--json", action="store_true")
     options = parser.parse_args()
     if options.gpu:
-        import torch
-
-        if not torch.cuda.is_available():
-            parser.error("--gpu needs a CUDA device, and torch sees none here")
+        need_gpu([options.shape])
     with tempfile.TemporaryDirectory() as folder:
         model, rows = load(Path(folder), options)
         result = measure(model, rows, options) | environment("torch", "transformers")

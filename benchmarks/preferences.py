@@ -1,21 +1,24 @@
 """How fast DPO and GRPO's update are with `share_prefixes`, next to the same stock TRL trainers without it.
 
     python benchmarks/preferences.py [--json] [--data-dir RELEASE] [--pairs N] [--steps N] [--completions N] [--tiny]
-    python benchmarks/preferences.py --gpu [--shape NAME]     # bf16 with checkpointing, at the shape of a real model
+    python benchmarks/preferences.py --gpu [--shape NAME]     # bf16, at the shape of a real model
 
 Float32 on a CPU, a LLaMA of 6.8 million random weights, all of them trained, on the English general rows. Both sides
 get the same model, the same rows in the same order and the same number of rows an optimizer step; the stock trainer's
-rows a pass are tried first, and its best stand for it. What is timed are whole optimizer steps, by torch's own hook;
+rows a pass are tried, and its best stand for it. What is timed are whole optimizer steps, by torch's own hook;
 for GRPO only those that train again on completions that exist (``num_iterations``), so that generation is left out.
 `gradient_error` is the distance of the first step's gradients over their norm, which is checked. Only as good as the
-machine is idle. On a GPU both sides have Liger's kernels where they are installed.
+machine is idle. On a GPU both sides have Liger's kernels where they are installed, and gradient
+checkpointing where it is faster.
 """
 
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
+from collections.abc import Sequence
 from typing import Any
 
 from common import compare_gradients, environment, make_parser, need_gpu, report
@@ -56,6 +59,7 @@ def build_rows(corpus: Any, kind: str, count: int) -> Any:
 def build_trainer(job: Job, models: list[Any], rows: Any, folder: str, **options: Any) -> Any:
     """A stock trainer of TRL's with settings that both sides share; DPO's reference is the second model."""
     import trl
+    from transformers.trainer_callback import PrinterCallback
 
     model, reference = models
     kind, training = job.kind, job.training
@@ -69,15 +73,17 @@ def build_trainer(job: Job, models: list[Any], rows: Any, folder: str, **options
         "lr_scheduler_type": "constant",
     }
     options |= {
-        "gradient_checkpointing": job.config is not None,
         "train_sampling_strategy": "sequential",
         "learning_rate": 1e-6,
     }
     config = getattr(trl, f"{kind.upper()}Config")(**options)
     more = {"reward_funcs": reward_length} if kind == "grpo" else {"ref_model": reference}
-    return getattr(trl, f"{kind.upper()}Trainer")(
+    trainer = getattr(trl, f"{kind.upper()}Trainer")(
         model, args=config, train_dataset=rows, processing_class=job.corpus.tokenizer, **more
     )
+    # It would print to standard output.
+    trainer.remove_callback(PrinterCallback)
+    return trainer
 
 
 def reward_length(completions: list[Any], **_: Any) -> list[float]:
@@ -85,9 +91,10 @@ def reward_length(completions: list[Any], **_: Any) -> list[float]:
     return [float(len(completion[0]["content"]) % 7) for completion in completions]
 
 
-def time_updates(job: Any, per_pass: int, shared: bool) -> tuple[list[float], dict[str, Any]]:
+def time_updates(job: Any, per_pass: int, shared: bool, checkpoints: bool) -> tuple[list[float], dict[str, Any]]:
     """Seconds of each optimizer step but the first (GRPO: of those that do not generate), and the first gradients."""
     import copy
+    import gc
     import itertools
     import time
     from contextlib import ExitStack
@@ -98,6 +105,8 @@ def time_updates(job: Any, per_pass: int, shared: bool) -> tuple[list[float], di
     import rolellm
     from rolellm.training.kernels import use_kernels
 
+    # A trainer and its model refer to each other.
+    gc.collect()
     torch.manual_seed(0)
     model = job.make_model()
     models = [model, copy.deepcopy(model)]
@@ -117,6 +126,7 @@ def time_updates(job: Any, per_pass: int, shared: bool) -> tuple[list[float], di
         ends.append(time.perf_counter())
 
     options = {"per_device_train_batch_size": per_pass, "gradient_accumulation_steps": job.rows // per_pass}
+    options["gradient_checkpointing"] = checkpoints
     if job.kind == "grpo":
         options |= {"num_generations": job.generations, "max_completion_length": job.completion_tokens}
         options |= {"num_iterations": ITERATIONS, "shuffle_dataset": False, "beta": 0.0}
@@ -159,37 +169,70 @@ class Job:
 
     def make_model(self) -> Any:
         """A model of random weights, the same each time."""
+        import torch
         from transformers import AutoModelForCausalLM
 
         from rolellm.training.bases import create_model
 
         if self.config is None:
             return create_model(self.corpus.recipe, self.corpus.tokenizer)
-        return AutoModelForCausalLM.from_config(self.config, trust_remote_code=False)
+        with torch.device("cpu" if self.training.use_cpu else "cuda"):
+            return AutoModelForCausalLM.from_config(self.config, trust_remote_code=False)
 
 
 def compare(job: Job) -> tuple[float, float, dict[str, Any]]:
     """The ratio of the stock trainer's best median to ours, the gradient error, and figures."""
+    # Without, and with gradient checkpointing.
+    modes = (False,) if job.config is None else (False, True)
+    sizes = [count for count in (32, 16, 4, 1) if job.rows % count == 0]
+    if job.kind == "grpo":
+        sizes = [count for count in sizes if count >= 4]
+    ours, figures = try_settings(job, [(job.rows, mode) for mode in modes], shared=True)
+    stock, more = try_settings(job, [(count, mode) for count in sizes for mode in modes], shared=False)
+    error = compare_gradients(ours[1], stock[1])
+    limit = 1e-5 if job.config is None else HALF_PRECISION[job.kind]
+    norm = measure_norm(ours[1]) / measure_norm(stock[1])
+    if not (error < limit and abs(norm - 1) < limit):
+        raise RuntimeError(f"{job.kind}: not the gradients of the stock trainer ({error:.2g} apart, norm {norm:.4g})")
+    return stock[0] / ours[0], error, figures | more | {f"{job.kind}: gradient error": error}
+
+
+def try_settings(
+    job: Job, settings: Sequence[tuple[int, bool]], shared: bool
+) -> tuple[tuple[float, dict[str, Any]], dict[str, Any]]:
+    """The best median of the seconds of a step with its first gradients, and the medians of all settings.
+
+    Args:
+        job: What is trained.
+        settings: Rows a pass, and whether there is gradient checkpointing.
+        shared: With shared prefixes.
+    """
     from statistics import median
 
-    passes = [count for count in (1, 4, 16, 32) if job.kind == "dpo" or count % job.generations == 0 or count >= 4]
-    stock = {}
-    for count in passes:
-        if job.rows % count:
-            continue
+    best: tuple[float, dict[str, Any]] = (math.inf, {})
+    figures = {}
+    for count, checkpoints in settings:
+        kind = "shared" if shared else "stock"
+        name = f"{job.kind}: {kind}, {count} a pass{', checkpointing' if checkpoints else ''}, s/step"
         try:
-            stock[count] = time_updates(job, count, shared=False)
-        except RuntimeError as problem:  # Out of memory.
-            print(f"{job.kind}, stock, {count} a pass: {str(problem).splitlines()[0]}", file=sys.stderr)
-    best = min(stock, key=lambda count: median(stock[count][0]))
-    ours, our_gradients = time_updates(job, job.rows, shared=True)
-    error = compare_gradients(our_gradients, stock[best][1])
-    limit = 1e-5 if job.config is None else HALF_PRECISION[job.kind]
-    if error > limit:
-        raise RuntimeError(f"{job.kind}: the gradients are not those of the stock trainer ({error:.2g} apart)")
-    figures = {f"{job.kind}: stock, {count} a pass, s/step": median(stock[count][0]) for count in stock}
-    figures |= {f"{job.kind}: shared, {job.rows} a pass, s/step": median(ours), f"{job.kind}: gradient error": error}
-    return median(stock[best][0]) / median(ours), error, figures
+            lasted, gradients = time_updates(job, count, shared, checkpoints)
+        except Exception as problem:  # Out of memory, or whatever a compiler may raise.
+            print(f"{name}: {str(problem).splitlines()[0]}", file=sys.stderr, flush=True)
+            continue
+        figures[name] = median(lasted)
+        print(f"{name}: {figures[name]:.3f}", file=sys.stderr, flush=True)
+        if figures[name] < best[0]:
+            best = (figures[name], gradients)
+    if not figures:
+        raise RuntimeError(f"{job.kind}: no setting works here")
+    return best, figures
+
+
+def measure_norm(gradients: dict[str, Any]) -> float:
+    """The norm of all gradients together."""
+    import torch
+
+    return float(torch.stack([gradient.norm() for gradient in gradients.values()]).norm())
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -202,7 +245,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--completion-tokens", type=int, default=64, help="GRPO: tokens of each (default: %(default)s)")
     parser.add_argument("--steps", type=int, default=2, help="optimizer steps that are timed (default: %(default)s)")
     parser.add_argument("--tiny", action="store_true", help="the smallest model, to see that all runs")
-    parser.add_argument("--gpu", action="store_true", help="bf16 with gradient checkpointing on this machine's GPU")
+    parser.add_argument("--gpu", action="store_true", help="bf16 on this machine's GPU")
     parser.add_argument("--shape", default="llama-3.2-1b", help="with --gpu: see shapes.py; tiny runs on a CPU, too")
     return parser.parse_args()
 

@@ -12,8 +12,11 @@ goes through the model in one epoch of all rows. Only as good as the machine is 
 from __future__ import annotations
 
 import argparse
+import math
 import os
+import time
 from dataclasses import replace
+from itertools import product
 from typing import TYPE_CHECKING, Any, Literal
 
 from common import compare_gradients, environment, make_parser, need_gpu, report
@@ -26,6 +29,8 @@ if TYPE_CHECKING:
     from rocit_data import Corpus
 
 PACKAGES = ("torch", "transformers", "trl", "peft", "accelerate", "bitsandbytes")
+# In float32.
+GRADIENT = 1e-5
 Family = Literal["tiny-llama", "tiny-glm", "tiny-glm4"]
 FAMILIES: dict[str, Family] = {"Llama": "tiny-llama", "Glm": "tiny-glm", "Glm4": "tiny-glm4"}
 
@@ -43,6 +48,8 @@ def measure(corpus: Corpus, wanted: Plan) -> dict[str, Any]:
     LOG.print("tokens of all rows; gradients")
     tokens = token_counts(job, wanted, compared.settings[0])
     errors = {name: gradient_error(corpus, build) for name, build in FAMILIES.items()}
+    if max(errors.values()) > GRADIENT:
+        raise RuntimeError(f"the gradients are not TRL's: {errors}")
     ratios = compared.ratios() | {"tokens": tokens["padded"] / tokens[f"{compared.best} a pass"]}
     figures = compared.figures() | {
         "tokens": tokens,
@@ -107,16 +114,15 @@ def plan_of(options: argparse.Namespace, longest: int) -> Plan:
     if options.gpu:
         from rocit_gpu import attentions
 
+        # Those that were fastest so far come first.
         rows, packs = [], []
-        for checkpoints in (False, True):
-            for count in (4, 8, 16, 32):
-                if count <= options.replies:
-                    rows.append(Setting(rows=count, attention=attentions()[0], checkpoints=checkpoints))
-            for name in attentions():
-                for pack in (2048, 4096, 8192, 16384):
-                    # A step has to hold a pack.
-                    if pack <= max(options.replies * 256, 2048):
-                        packs.append(Setting(pack=pack, attention=name, checkpoints=checkpoints))
+        for count, checkpoints in product((16, 32, 8, 4), (False, True)):
+            if count <= options.replies:
+                rows.append(Setting(rows=count, attention=attentions()[-1], checkpoints=checkpoints))
+        for name, pack, checkpoints in product(attentions(), (8192, 16384, 4096, 2048), (False, True)):
+            # A step has to hold a pack.
+            if pack <= max(options.replies * 256, 2048):
+                packs.append(Setting(pack=pack, attention=name, checkpoints=checkpoints))
     else:
         rows = [Setting(rows=rows) for rows in (1, 2, 4)]
         packs = [Setting(pack=pack) for pack in sorted({-(-longest // 256) * 256, 1024, 2048})]
@@ -133,6 +139,8 @@ def plan_of(options: argparse.Namespace, longest: int) -> Plan:
         packs=tuple(packs),
         probe=min(64 if options.gpu else 16, options.replies),
         seed=options.seed,
+        minutes=options.minutes,
+        began=time.monotonic(),
     )
 
 
@@ -177,6 +185,8 @@ def parse_arguments() -> argparse.Namespace:
         default=["llama-3.2-1b", "llama-7b"],
         help="with --gpu: see shapes.py; tiny runs on a CPU, too",
     )
+    parser.add_argument("--memory-gb", type=float, help="with --gpu: use no more of its memory, as on a smaller card")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="with --gpu: leave out what takes longer")
     parser.add_argument("--method", choices=["lora", "qlora"], default="qlora", help="with --gpu (default: qlora)")
     parser.add_argument(
         "--peak-tflops", type=float, help="with --gpu: the device's dense bf16 peak, where it is not known"
@@ -205,7 +215,7 @@ def main() -> None:
         from rocit_gpu import Device, measure_gpu
         from shapes import shape
 
-        device = Device.here(options.peak_tflops)
+        device = Device.here(options.peak_tflops, options.memory_gb)
         shapes = {name: shape(name) for name in options.shapes}
         measured = measure_gpu(corpus, wanted, shapes, device, options.method)
     else:

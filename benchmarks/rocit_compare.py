@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -32,6 +34,8 @@ class Plan:
         packs: TRL's settings to try with packing.
         probe: Replies an optimizer step while settings are tried.
         seed: For the rows.
+        minutes: What is left when they are over is not tried any more.
+        began: When they began, by ``time.monotonic``.
     """
 
     replies: int
@@ -42,6 +46,12 @@ class Plan:
     packs: tuple[Setting, ...]
     probe: int
     seed: int = 0
+    minutes: float = math.inf
+    began: float = 0.0
+
+    def is_late(self, share: float) -> bool:
+        """Tell whether a share of the minutes is over."""
+        return time.monotonic() - self.began > 60 * share * self.minutes
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,22 +114,28 @@ def compare(job: Job, wanted: Plan, row_by_row: bool = True) -> Compared:
         wanted: What to measure.
         row_by_row: Measure ours without shared prefixes, too.
     """
-    drawn = draw(job.examples, wanted.roles * (wanted.steps + 1), wanted.replies // wanted.roles, wanted.seed)
+    drawn = draw_examples(job, wanted)
     training = replace(job.training, replies_per_step=wanted.replies, roles_per_step=wanted.roles)
     here = replace(job, examples=drawn, training=training)
     tried: dict[str, float | str] = {}
-    rows, packs = (_fastest(job, wanted, settings, tried) for settings in (wanted.rows, wanted.packs))
 
     def ours() -> dict[Pass, Speed]:
         return {count: _shown(f"ours, {count} a pass", measure_ours(_shared(here, count))) for count in wanted.passes}
 
     first = ours()
+    rows = _fastest(job, wanted, wanted.rows, tried, share=0.35)
+    packs = _fastest(job, wanted, wanted.packs, tried, share=0.6)
     trl_rows = _shown(f"TRL, {rows}", measure_trl(here, rows))
     trl_packed = _shown(f"TRL, {packs}", measure_trl(here, packs))
     plain = _shown("ours, row by row", measure_ours(_unshared(here, rows.rows))) if row_by_row else None
     second = ours()
     both = {count: first[count].and_also(second[count]) for count in first}
     return Compared(both, plain, trl_rows, trl_packed, (rows, packs), drawn, tried)
+
+
+def draw_examples(job: Job, wanted: Plan) -> list[Example]:
+    """What all sides train on."""
+    return draw(job.examples, wanted.roles * (wanted.steps + 1), wanted.replies // wanted.roles, wanted.seed)
 
 
 def _shared(job: Job, count: Pass) -> Job:
@@ -134,7 +150,9 @@ def _in_passes(training: TrainingRecipe, count: Pass, *, shared: bool) -> Traini
     return replace(training, shared_prefix=shared, replies_per_pass=count)
 
 
-def _fastest(job: Job, wanted: Plan, settings: Sequence[Setting], tried: dict[str, float | str]) -> Setting:
+def _fastest(
+    job: Job, wanted: Plan, settings: Sequence[Setting], tried: dict[str, float | str], share: float
+) -> Setting:
     drawn = draw(job.examples, 3, wanted.probe, wanted.seed + 1)
     here = replace(
         job,
@@ -145,9 +163,12 @@ def _fastest(job: Job, wanted: Plan, settings: Sequence[Setting], tried: dict[st
     for setting in settings:
         if setting.pack is not None and setting.pack < max(example.length for example in job.examples):
             continue  # It would cut replies off.
+        if rates and wanted.is_late(share):
+            tried[str(setting)] = "no time was left"
+            continue
         try:
             rates[setting] = tried[str(setting)] = _shown(f"trying TRL, {setting}", measure_trl(here, setting)).rate
-        except (RuntimeError, ValueError, ImportError) as error:  # Out of memory, or an attention that is not there.
+        except Exception as error:  # Out of memory, an attention that is not there, or whatever a compiler may raise.
             tried[str(setting)] = f"{type(error).__name__}: {str(error).splitlines()[0]}"
             LOG.print(f"TRL, {setting}: {tried[str(setting)]}")
     if not rates:
@@ -156,7 +177,8 @@ def _fastest(job: Job, wanted: Plan, settings: Sequence[Setting], tried: dict[st
 
 
 def _shown(name: str, speed: Speed) -> Speed:
-    LOG.print(f"{name}: {speed.rate:.1f} replies/s")
+    peak = f", {speed.peak / 1e9:.1f} GB" if speed.peak else ""
+    LOG.print(f"{name}: {speed.rate:.1f} replies/s{peak}")
     return speed
 
 

@@ -11,15 +11,16 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from importlib.util import find_spec
 from typing import Any, Literal
 
 import torch
 from common import compare_gradients
-from rocit_compare import LOG, Compared, Plan, compare
+from rocit_compare import LOG, Compared, Plan, compare, draw_examples
 from rocit_data import Corpus, draw
 from rocit_flops import Weights, flops_of_a_reply, peak_flops
 from rocit_runs import Job, Setting, first_gradient, measure_ours, train_ours, trl_trainer
-from rocit_variants import Change, compile_regions, stack_adapters
+from rocit_variants import Change, cast_inputs, compile_regions, set_kernel_options, stack_adapters
 
 from rolellm.training.kernels import check_kernels
 from rolellm.training.recipe import Lora, MethodRecipe
@@ -28,6 +29,8 @@ from rolellm.training.recipe import Lora, MethodRecipe
 LORA = Lora(r=64, lora_alpha=16, lora_dropout=0.0)
 # In bfloat16, two ways to compute a gradient differ by about 2 %, and its norm by less.
 GRADIENT, NORM = 0.05, 0.01
+# TRL compiles FlexAttention anew for each length of its packs; past the limit, ours would end.
+torch._dynamo.config.recompile_limit = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,14 +48,18 @@ class Device:
     place: str = "cuda"
 
     @classmethod
-    def here(cls, teraflops: float | None) -> Device:
+    def here(cls, teraflops: float | None, gigabytes: float | None = None) -> Device:
         """This machine's GPU, or its CPU where it has none.
 
         Args:
             teraflops: Its peak, where the table does not have it.
+            gigabytes: How much of its memory may be used.
         """
         if not torch.cuda.is_available():
             return cls("CPU", None, "cpu")
+        if gigabytes is not None:
+            _, total = torch.cuda.mem_get_info()
+            torch.cuda.set_per_process_memory_fraction(gigabytes * 1e9 / total)
         name = torch.cuda.get_device_name()
         return cls(name, teraflops * 1e12 if teraflops else peak_flops(name))
 
@@ -129,7 +136,7 @@ def attentions() -> tuple[str, ...]:
 
     if not torch.cuda.is_available():
         return ("sdpa",)
-    return ("flash_attention_2",) if is_flash_attn_2_available() else ("sdpa", "flex_attention")
+    return ("flash_attention_2",) if is_flash_attn_2_available() else ("flex_attention", "sdpa")
 
 
 def measure_gpu(
@@ -154,11 +161,13 @@ def measure_gpu(
         LOG.print(f"{name} ({kind}) on {device.name}")
         base = Base(config, method, device.place)
         job = _job(corpus, base, method, device)
-        errors = compare_all_gradients(job, device)
+        theirs = compute_theirs(job)
+        error = check_gradient("as shipped", _draw_few(job), [], theirs)
+        flops = flops_of_a_reply(Weights.of(base(), LORA.r), draw_examples(job, wanted), wanted.replies)
+        LOG.print(f"{flops / 1e9:,.0f} GFLOP a reply, of {(device.peak or math.nan) / 1e12:.0f} TFLOP/s")
         compared = compare(job, wanted, row_by_row=False)
-        flops = flops_of_a_reply(Weights.of(base(), LORA.r), compared.examples, wanted.replies)
         ratios = compared.ratios()
-        more = {"switches": measure_switches(job, compared, wanted, device), "gradients": errors}
+        more = {"gradient error": error, **measure_switches(job, theirs, compared, wanted, device)}
         figures |= {f"{name}: {key}": value for key, value in (_figures(compared, flops, device) | more).items()}
     return {"ratios": ratios, "figures": figures}
 
@@ -172,17 +181,27 @@ def list_switches(job: Job, device: Device) -> dict[str, tuple[Job, list[Change]
     """Jobs in which one thing is otherwise than as shipped, by its name."""
     backend = "inductor" if device.place == "cuda" else "eager"
     switches = {
-        "with norms, projections and MLPs compiled": (job, [Change(partial(compile_regions, backend=backend))]),
+        "with PEFT's cast of inputs": (job, [Change(cast_inputs)]),
         "with stacked adapters": (job, [Change(stack_adapters)]),
+        "FlexAttention with TMA": (job, [Change(partial(set_kernel_options, USE_TMA=True))]),
+        "with norms, projections and MLPs compiled": (job, [Change(partial(compile_regions, backend=backend))]),
     }
+    if find_spec("flash_attn") and find_spec("flash_attn.cute"):
+        switches["FlexAttention by FlashAttention"] = (job, [Change(partial(set_kernel_options, BACKEND="FLASH"))])
+    others: dict[str, dict[str, Any]] = {"with 32 replies a pass": {"replies_per_pass": 32}}
+    if job.training.gradient_checkpointing is not True:
+        others["with gradient checkpointing"] = {"gradient_checkpointing": True}
     if check_kernels(job.training, job.model().config):
-        plain = replace(job.training, use_liger_kernel=False)
-        switches["without Liger's kernels"] = (replace(job, training=plain), [])
+        others["without Liger's kernels"] = {"use_liger_kernel": False}
+    for name, options in others.items():
+        switches[name] = (replace(job, training=replace(job.training, **options)), [])
     return switches
 
 
-def measure_switches(job: Job, compared: Compared, wanted: Plan, device: Device) -> dict[str, float]:
-    """The rate under each switch over that without, at the pass that was chosen."""
+def measure_switches(
+    job: Job, theirs: Mapping[str, torch.Tensor], compared: Compared, wanted: Plan, device: Device
+) -> dict[str, Any]:
+    """The rate under each switch over that without, at the pass that was chosen, and errors of gradients."""
     chosen = compared.ours[compared.best]
     assert chosen.plan is not None
     training = replace(
@@ -194,39 +213,51 @@ def measure_switches(job: Job, compared: Compared, wanted: Plan, device: Device)
     )
     fixed = replace(job, examples=compared.examples, training=training)
     rate = measure_ours(fixed).rate
-    ratios = {}
+    small = list_switches(_draw_few(job), device)
+    ratios, errors = {}, {}
     for name, (switched, changes) in list_switches(fixed, device).items():
+        ratios[name] = math.nan
+        if wanted.is_late(0.9):
+            LOG.print(f"{name}: no time was left")
+            continue
         try:
+            errors[name] = check_gradient(name, *small[name], theirs)
             ratios[name] = measure_ours(switched, changes).rate / rate
             LOG.print(f"{name}: {ratios[name]:.3f} times")
-        except RuntimeError as error:  # Out of memory, or something that does not compile.
-            ratios[name] = math.nan
+        except Exception as error:  # Out of memory, another gradient, or something that does not compile.
             LOG.print(f"{name}: {type(error).__name__}: {str(error).splitlines()[0]}")
-    return ratios
+    return {"switches": ratios, "gradients under switches": errors}
 
 
-def compare_all_gradients(job: Job, device: Device) -> dict[str, float]:
-    """How far the gradient of one step is from TRL's row by row, under each switch.
-
-    Raises:
-        RuntimeError: When one, or its norm, is too far.
-    """
-    # No clipping, so that the gradient is as it was computed; and several passes.
+def _draw_few(job: Job) -> Job:
+    """Two passes of one step, without clipping, so that the gradient is as it was computed."""
     training = replace(job.training, replies_per_step=16, replies_per_pass=8, roles_per_step=2, max_grad_norm=1e9)
-    few = replace(job, examples=draw(job.examples, groups=2, replies=8, seed=2), training=training)
+    return replace(job, examples=draw(job.examples, groups=2, replies=8, seed=2), training=training)
+
+
+def compute_theirs(job: Job) -> dict[str, torch.Tensor]:
+    """The gradient of one step by TRL row by row."""
+    few = _draw_few(job)
     with trl_trainer(few, Setting(rows=4)) as trainer, first_gradient(trainer.model.get_base_model()) as theirs:
         trainer.train()
-    errors = {}
-    for name, (switched, changes) in {"as shipped": (few, []), **list_switches(few, device)}.items():
-        model = switched.model()
-        with first_gradient(model) as ours:
-            train_ours(switched, model, changes)
-        errors[name] = compare_gradients(ours, theirs)
-        ratio = _norm(ours) / _norm(theirs)
-        LOG.print(f"gradient {name}: error {errors[name]:.2e}, norm {ratio:.4f} of TRL's")
-        if not (errors[name] < GRADIENT and abs(ratio - 1) < NORM):
-            raise RuntimeError(f"{name}, the gradient is not TRL's: error {errors[name]:.3g}, norm {ratio:.4f} of its")
-    return errors
+    return theirs
+
+
+def check_gradient(name: str, job: Job, changes: list[Change], theirs: Mapping[str, torch.Tensor]) -> float:
+    """How far the gradient of one step is from TRL's.
+
+    Raises:
+        RuntimeError: When it, or its norm, is too far.
+    """
+    model = job.model()
+    with first_gradient(model) as ours:
+        train_ours(job, model, changes)
+    error = compare_gradients(ours, theirs)
+    ratio = _norm(ours) / _norm(theirs)
+    LOG.print(f"gradient {name}: error {error:.2e}, norm {ratio:.4f} of TRL's")
+    if not (error < GRADIENT and abs(ratio - 1) < NORM):
+        raise RuntimeError(f"{name}, the gradient is not TRL's: error {error:.3g}, norm {ratio:.4f} of its")
+    return error
 
 
 def _norm(gradients: Mapping[str, torch.Tensor]) -> float:

@@ -289,7 +289,7 @@ def first_gradient(model: Any) -> Iterator[dict[str, torch.Tensor]]:
         if not caught:
             for name, weight in model.named_parameters():
                 if weight.grad is not None:
-                    caught[name] = weight.grad.float().clone()
+                    caught[name] = weight.grad.float().to("cpu", copy=True)
 
     handle = register_optimizer_step_pre_hook(catch)
     try:

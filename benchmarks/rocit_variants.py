@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from peft.tuners.lora import Linear
+from peft.tuners.lora import LoraLayer
+from peft.tuners.tuners_utils import BaseTunerLayer
 from torch.nn import functional
 from transformers.trainer_callback import TrainerCallback
 
@@ -45,10 +46,22 @@ def stack_adapters(model: Any) -> None:
     for module in model.modules():
         for names in _TOGETHER:
             layers: list[Any] = [getattr(module, name, None) for name in names]
-            if all(isinstance(layer, Linear) for layer in layers):
+            if all(isinstance(layer, LoraLayer) for layer in layers):
                 stack = _Stack([layer.lora_A["default"] for layer in layers])
                 for number, layer in enumerate(layers):
                     layer.lora_A["default"].forward = stack.make_forward(number)
+
+
+def cast_inputs(model: Any) -> None:
+    """Cast what adapters read to the float32 of their weights, as PEFT does by default."""
+    for module in model.modules():
+        if isinstance(module, BaseTunerLayer):
+            module.cast_input_dtype_enabled = True
+
+
+def set_kernel_options(model: Any, **options: Any) -> None:
+    """Hand FlexAttention options of its kernels."""
+    model.prefix_sharing.kernel_options = options
 
 
 class _Stack:

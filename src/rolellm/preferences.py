@@ -34,9 +34,9 @@ from rolellm.core.table import Table
 from rolellm.core.text import fold, format_count, join_names
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import resolve_config
-from rolellm.judging.records import Comparison, JudgeRun, System, read_run
+from rolellm.judging.records import Comparison, DatasetName, JudgeRun, System, read_run
 from rolellm.judging.result import JudgingResult
-from rolellm.judging.run import run_judging
+from rolellm.judging.run import Judging, run_judging
 from rolellm.judging.settings import JudgingSettings
 from rolellm.judging.verdicts import compute_sign
 from rolellm.llm.llm import LLM
@@ -260,9 +260,19 @@ def judge_branches(folder: str | Path, judge: Any) -> JudgingResult:
         StoppedShortError: At the budget or on Ctrl-C; what was judged is kept.
     """
     scene = Run.open(folder)
+    judging = prepare_branch_judging(scene.records(BRANCHES), folder)
+    return run_judging(scene.folder / _BRANCHES, judging.comparison, LLM.resolve(judge), judging.settings)
+
+
+def prepare_branch_judging(branches: Iterable[Mapping[str, Any]], folder: str | Path) -> Judging:
+    """Make the judging of branches; see `judge_branches`.
+
+    Raises:
+        SettingsError: Where no turn has two different replies.
+    """
     rows = []
     answers: dict[str, dict[str, str]] = {_PLAYED: {}, _BRANCH: {}}
-    for branch in scene.records(BRANCHES):
+    for branch in branches:
         played, drawn = branch["replies"]
         if played == drawn:
             continue
@@ -282,7 +292,7 @@ def judge_branches(folder: str | Path, judge: Any) -> JudgingResult:
         raise SettingsError(f"{folder}: no turn has two different replies; play with models, at a temperature above 0")
     comparison = Comparison(rows, (System(_PLAYED), System(_BRANCH, "baseline")), answers)
     settings = read(JudgingSettings, {"judges": ("role-pair",), "max_unscored": 1.0})
-    return run_judging(scene.folder / _BRANCHES, comparison, LLM.resolve(judge), settings)
+    return Judging(comparison, settings, DatasetName())
 
 
 def pair_branches(folder: Path) -> Iterator[ReplyPair]:
@@ -300,9 +310,7 @@ def pair_branches(folder: Path) -> Iterator[ReplyPair]:
         yield replace(pair, source="scene", prompt=prompts[pair.id])
 
 
-def pair_swipes(
-    path: Path, parts: Mapping[str, Part], skipped: Counter[str], name: str | None = None
-) -> Iterator[ReplyPair]:
+def pair_swipes(path: Path, parts: Mapping[str, Part], skipped: Counter[str]) -> Iterator[ReplyPair]:
     """Prefer the reply that a user of SillyTavern went on with to those that were swiped away.
 
     Greetings are left out, since their alternatives are the card's, and so is a last message, since nobody went on
@@ -312,7 +320,6 @@ def pair_swipes(
         path: The chat, ``.jsonl``.
         parts: Roles by folded name. Without any, each speaker is a role without a description.
         skipped: Counts replies that give no pair, by reason.
-        name: The name that the only role has in the chat.
 
     Raises:
         SettingsError: When no reply in the chat is by one of the roles.
@@ -327,7 +334,7 @@ def pair_swipes(
             lines.append((number, line))
     speakers = dict.fromkeys(_get_speaker(line) for _, line in lines if not line.get("is_user"))
     text = "\n".join(line["mes"] for _, line in lines)
-    players = _find_players(path, speakers, parts, name, detect_language(text))
+    players = _find_players(path, speakers, parts, detect_language(text))
     talk = Talk(values[0][1], [line for _, line in values])
     for speaker, speaking in players.items():
         # A user of the role's own name stays without one.
@@ -380,14 +387,10 @@ def _pair_swiped(
 
 
 def _find_players(
-    path: Path, speakers: Iterable[str], parts: Mapping[str, Part], name: str | None, language: Language
+    path: Path, speakers: Iterable[str], parts: Mapping[str, Part], language: Language
 ) -> dict[str, RolePlayer]:
-    roles = {part.sheet.role: part for part in parts.values()}
-    if name is not None:
-        if len(roles) != 1:
-            raise SettingsError(f"--role {name} needs the card or folder of one role; {len(roles)} are given")
-        parts = dict.fromkeys([fold(name)], *roles.values())
-    elif not parts:
+    roles = {part.sheet.role for part in parts.values()}
+    if not parts:
         parts = {fold(speaker): Part(Profile(speaker, language)) for speaker in speakers}
     # The model is never called; only prompts are built.
     model = ScriptedModel(str, rules_hash="")
@@ -397,12 +400,9 @@ def _find_players(
         if part is not None:
             players[speaker] = RolePlayer(model, part, context=_CONTEXT)
     if speakers and not players:
-        wanted = join_names(roles)
-        if name:
-            wanted += f" as {name}"
         raise SettingsError(
-            f"{path}: no reply by {wanted}; its replies are by {join_names(speakers)}. If that is the same role, give "
-            "its name in the chat with --role"
+            f"{path}: no reply by {join_names(sorted(roles))}; its replies are by {join_names(speakers)}. If that is "
+            "the same role, import its card under that name: rolellm role card CARD --out FOLDER --set role=NAME"
         )
     return players
 
@@ -718,10 +718,6 @@ class Prefer(Step[Preferences]):
         config = settings.config
         if config is None and (settings.data_dir is not None or not self.sources):
             config = resolve_config(None, settings.data_dir)
-        if settings.role is not None and not inputs.chats:
-            raise SettingsError(
-                "--role names a role in a chat of SillyTavern, and no chat is given; add it or drop --role"
-            )
         skipped = Counter[str]()
         made = self._make_pairs(inputs, config, skipped)
         pairs = list(track_progress(made, "pairing", "pairs"))
@@ -754,7 +750,7 @@ class Prefer(Step[Preferences]):
         for scene in inputs.scenes:
             yield from pair_branches(scene)
         for chat in inputs.chats:
-            yield from pair_swipes(chat, inputs.parts, skipped, self.settings.role)
+            yield from pair_swipes(chat, inputs.parts, skipped)
 
     def records(self, result: Preferences) -> Records:
         """Return ``pairs.jsonl``."""

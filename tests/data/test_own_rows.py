@@ -89,6 +89,7 @@ def test_what_other_programs_export(name: str, text: str, tmp_path: Path) -> Non
         pytest.param(list, id="list"),
         pytest.param(iter, id="iterator"),
         pytest.param(Dataset.from_list, id="Dataset"),
+        pytest.param(lambda rows: Dataset.from_list(rows).to_pandas(), id="frame"),
         pytest.param(lambda rows: Dataset.from_list(rows).to_iterable_dataset(), id="stream"),
         pytest.param(lambda rows: DatasetDict({"train": Dataset.from_list(rows)}), id="splits"),
     ],

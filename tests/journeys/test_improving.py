@@ -101,6 +101,12 @@ def test_a_model_that_was_not_tuned_is_refused_in_words(base: Path, tmp_path: Pa
         rolellm.improve(base, out=tmp_path / "out")
 
 
+def test_a_vllm_that_is_not_there_is_found_missing_before_the_training(adapter: Path, tmp_path: Path) -> None:
+    with pytest.raises(SettingsError, match="there is no such program"):
+        rolellm.improve(adapter, out=tmp_path / "out", engine="gone/vllm")
+    assert not (tmp_path / "out").exists()
+
+
 @pytest.mark.parametrize(
     ("reply", "name", "value"),
     [

@@ -230,12 +230,18 @@ def test_sizes_fit_the_source(characters: int, questions: int) -> None:
     assert found == pytest.approx(questions, rel=0.1)
 
 
-def test_a_chat_in_json_is_no_card(tmp_path: Path) -> None:
-    chat = tmp_path / "chat.json"
+@pytest.mark.parametrize("name", ["chat.json", "chat.jsonl"])
+def test_a_chat_in_json_is_neither_card_nor_turns(name: str, tmp_path: Path) -> None:
     turns = [{"from": "Ada", "value": "Who has the keys?"}, {"from": "Bo", "value": "I do."}]
-    chat.write_text(json.dumps([{"conversations": turns}]), encoding="utf-8")
-    made = rolellm.make(chat, out=tmp_path / "ada", role="Ada")
-    assert made.stages["read"] == "chat.json: 2 turns, 0 lore entries"
+    (tmp_path / name).write_text(json.dumps({"conversations": turns}), encoding="utf-8")
+    made = rolellm.make(tmp_path / name, out=tmp_path / "ada", role="Ada")
+    assert made.stages["read"] == f"{name}: 2 turns, 0 lore entries"
+
+
+def test_a_novel_is_priced_before_anybody_is_known_to_speak(tmp_path: Path) -> None:
+    novel = tmp_path / "novel.txt"
+    novel.write_text("“You are late,” said Mara.\n\nFinn sat. “The tide was against me.”\n" * 9, encoding="utf-8")
+    assert {"attribution", "replies"} <= estimate_make(novel, RULES, tmp_path / "mara", role="Mara").stages.keys()
 
 
 def test_a_budget_covers_all_stages_together(card: Path, tmp_path: Path, llm_server: Callable[..., Any]) -> None:

@@ -47,9 +47,9 @@ def test_datasets_files_and_texts_are_judged_alike(rows: Any, good: Any, tmp_pat
     assert others == [first, first]
     result = results[0]
     assert result.to_dict() == json.loads((tmp_path / "dataset/result.json").read_text())
-    table = result.to_pandas().set_index(["system", "measure"])["mean"]
+    table = result.to_pandas().set_index("System")["Win rate, %"]
     rates = {one["name"]: one["pairwise"] and one["pairwise"]["win_rate"] for one in first}
-    assert table["bad", "win_rate"] == rates["bad"]["mean"]
+    assert table["bad"] == pytest.approx(100 * rates["bad"]["mean"], abs=1e-3)
     assert "<table" in result._repr_html_() and "good" in repr(result)
 
 

@@ -193,19 +193,14 @@ def test_a_reply_is_read(serve: Serve) -> None:
 def test_what_is_sent(serve: Serve) -> None:
     server, at = serve(at={"max_tokens_field": "max_completion_tokens", "extra_body": {"top_k": 20, "top_p": None}})
     messages = (system("S"), user("U"), assistant("A"), user("V"))
-    sampling = Sampling(
-        temperature=0.1, top_p=0.2, max_tokens=3, presence_penalty=0.4, frequency_penalty=0.5, seed=6, stop=("a", "b")
-    )
+    sampling = Sampling(temperature=0.1, top_p=0.2, max_tokens=3, seed=6)
     ask(at, Request(messages, sampling, schema=SHAPED.schema))
     assert server.bodies[-1] == {
         "model": "local",
         "messages": [{"role": message.role, "content": message.content} for message in messages],
         "temperature": 0.1,
         "max_completion_tokens": 3,
-        "presence_penalty": 0.4,
-        "frequency_penalty": 0.5,
         "seed": 6,
-        "stop": ["a", "b"],
         "response_format": {
             "type": "json_schema",
             "json_schema": {"name": "pair", "schema": SHAPED.schema.schema, "strict": True},  # type: ignore[union-attr]
@@ -532,6 +527,13 @@ def test_what_is_no_completion(body: dict[str, Any]) -> None:
 def test_a_body_that_is_no_completion_is_quoted(answer: bytes, reason: str) -> None:
     with pytest.raises(UnacceptableError, match=reason):
         read(**parse_body(answer))
+
+
+def test_an_address_without_its_path_is_pointed_out(serve: Serve) -> None:
+    server, at = serve()
+    bare = Endpoint(replace(at.settings, base_url=server.url.removesuffix("/v1")))
+    (error,) = ask(bare, ASKED)
+    assert error.kind == "not_found" and "ends in /v1" in error.reason
 
 
 @pytest.mark.parametrize("content", [b"[]", b'{"data": [5, {"id": []}]}', b'{"data": {"id": "local"}}'])

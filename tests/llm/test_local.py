@@ -109,19 +109,9 @@ def test_different_settings_go_in_different_batches(local: LocalModel) -> None:
     assert [raw["usage"]["completion"] <= most for raw, most in zip(raws, [3, 3, 6, 6, 12], strict=True)] == [True] * 5
 
 
-def test_a_stop_text_ends_the_reply(local: LocalModel) -> None:
-    chat = LocalChat(local)
-    (whole,) = ask(chat, requests(1, temperature=0.0, max_tokens=20))
-    stop = whole["text"][2:4]
-    (cut,) = ask(chat, requests(1, temperature=0.0, max_tokens=20, stop=(stop,)))
-    assert cut["text"] == whole["text"][: whole["text"].find(stop)]
-    assert cut["finish"] == "stop"
-
-
 @pytest.mark.parametrize(
     ("sampling", "found"),
     [
-        pytest.param({"presence_penalty": 0.5}, "penalties", id="penalty"),
         pytest.param({"top_p": 0.0}, "top_p", id="top_p"),
         pytest.param({"max_tokens": 0}, "no room", id="no tokens"),
     ],

@@ -177,16 +177,12 @@ def requests(count: int = 10, max_tokens: int = 100) -> list[Request]:
     return [Request((SHARED, user(f"How many on day {number}?")), sampling) for number in range(count)]
 
 
-def test_the_three_cases() -> None:
+def test_both_cases() -> None:
     asked = requests()
     counter = TokenCounter()
     found = estimate(iter(asked), [priced(PRICE)], max_attempts=3)
     prompt = sum(counter.prompt(request.messages) for request in asked)
-    shared = 9 * counter.count(SHARED.content)
     assert found.requests == 10
-    assert found.low.calls == 10
-    assert found.low.tokens == Usage(prompt, 10 * 10, shared)
-    assert found.low.cost == pytest.approx((prompt - shared + 0.25 * shared + 4 * 100) / 1e6)
     assert found.expected.calls == 11
     assert found.expected.tokens == Usage(round(1.1 * prompt), 550)
     bound = sum(map(count_most_prompt_tokens, asked))
@@ -198,26 +194,24 @@ def test_the_three_cases() -> None:
 
 def test_a_batch_costs_half() -> None:
     whole, half = (estimate(requests(), [priced(PRICE)], batch=batch) for batch in (False, True))
-    for name in ("low", "expected", "worst"):
+    for name in ("expected", "worst"):
         assert getattr(half, name).tokens == getattr(whole, name).tokens
         assert getattr(half, name).cost == pytest.approx(getattr(whole, name).cost / 2)
 
 
-def test_of_several_models_the_cheapest_the_mean_and_the_dearest_count() -> None:
+def test_of_several_models_the_mean_and_the_dearest_count() -> None:
     cheap, dear = priced(Price(1.0, 1.0), 3), priced(Price(9.0, 9.0), 1)
     both, low, high = (estimate(requests(), models) for models in ([cheap, dear], [cheap], [dear]))
-    assert both.low.cost == low.low.cost
     assert both.worst.cost == high.worst.cost
     assert both.expected.cost == pytest.approx(3 * low.expected.cost)
 
 
 def test_without_prices_there_is_no_cost_and_never_a_zero() -> None:
     found = estimate(requests(), [priced(Price())])
-    assert [case.cost for case in (found.low, found.expected, found.worst)] == [None, None, None]
+    assert [case.cost for case in (found.expected, found.worst)] == [None, None]
     assert found.unpriced == ("localhost/m",)
     assert "no price" in str(found.tables()[0])
     mixed = estimate(requests(), [priced(Price()), priced(PRICE)])
-    assert mixed.low.cost == 0
     assert any("No price is given for localhost/m." in note for note in mixed.remarks())
 
 
@@ -231,7 +225,7 @@ TEXT = st.text(max_size=40)
     st.floats(0, 50),
     st.none() | st.floats(0, 50),
 )
-def test_low_expected_and_worst_are_in_order_and_a_budget_never_needs_more(
+def test_expected_and_worst_are_in_order_and_a_budget_never_needs_more(
     texts: list[tuple[str, str, int]], attempts: int, schema: bool, price: float, cached: float | None
 ) -> None:
     form = Schema("s", {"type": "object", "properties": {"名字": {"type": "string"}}}) if schema else None
@@ -239,7 +233,7 @@ def test_low_expected_and_worst_are_in_order_and_a_budget_never_needs_more(
     dollars = Price(price, 2 * price + 0.1, None if cached is None else min(cached, price))
     model = ScriptedModel(lambda _: "", rules_hash="1", price=dollars)
     found = estimate(asked, [model], max_attempts=attempts)
-    cases = [found.low, found.expected, found.worst]
+    cases = [found.expected, found.worst]
     assert [case.calls for case in cases] == sorted(case.calls for case in cases)
     assert [case.tokens.completion for case in cases] == sorted(case.tokens.completion for case in cases)
     costs = [case.cost for case in cases if case.cost is not None]
@@ -254,7 +248,6 @@ def test_estimates_of_stages_add_up() -> None:
     both = one + two
     assert both.requests == 10
     assert both.worst.calls == one.worst.calls + two.worst.calls
-    assert both.low.tokens == one.low.tokens + two.low.tokens
     assert both.expected.cost == pytest.approx((one.expected.cost or 0) + (two.expected.cost or 0))
     unpriced = estimate(requests(4), [priced(Price())])
-    assert (unpriced + unpriced).low.cost is None
+    assert (unpriced + unpriced).worst.cost is None

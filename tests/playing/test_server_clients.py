@@ -1,5 +1,6 @@
 """`rolellm serve`, asked as SillyTavern, Open WebUI and agents ask: tools, turns to be continued, groups, nudges."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -188,6 +189,61 @@ def test_a_long_talk_with_tools_is_cut_between_turns_of_the_user(sent: Any) -> N
     kept = sent(*talk, model="Queen of Hearts")
     assert 0 < len(kept) < len(talk) and kept == talk[-len(kept) :]
     assert kept[0]["role"] == "user"
+
+
+CHINESE = "诸葛亮"
+
+
+@pytest.fixture(scope="module")
+def chinese_url(serving: Callable[..., tuple[str, Any]], upstream: Any, tmp_path_factory: Any) -> str:
+    """A server with roles whose names SillyTavern sends as ``___``, ``____``, ``__``, ``__`` and ``Zo_``."""
+    folder = tmp_path_factory.mktemp("chinese")
+    roles = [CHINESE]
+    for name in ("司马仲达", "刘备", "孙权", "Zoë"):
+        card = folder / f"{name}.json"
+        card.write_text(json.dumps({"spec": "chara_card_v2", "data": {"name": name, "description": "将军。"}}))
+        roles.append(str(card))
+    return serving(*roles, "--llm", upstream.url, "--model", "parrot")[0]
+
+
+@pytest.mark.parametrize(
+    ("messages", "talk"),
+    [
+        pytest.param(
+            [
+                turn("assistant", "何事？", name="___"),
+                turn("assistant", "[计]退兵。", name="____"),
+                turn("assistant", "[计]好。", name="__"),
+                turn("assistant", "[hm] Yes.", name="Zo_"),
+                turn("user", "如何？", name="__"),
+            ],
+            ["何事？", "司马仲达：退兵。\n\n某人：好。\n\nZoë：Yes.\n\n如何？"],
+            id="names-without-letters",
+        ),
+        pytest.param(
+            [
+                turn("assistant", f"{CHINESE}: 何事？", name="___"),
+                turn("assistant", "孙权: [计]好。", name="__"),
+                turn("user", "如何？"),
+            ],
+            ["何事？", "孙权：好。\n\n如何？"],
+            id="names-in-texts-as-well",
+        ),
+        pytest.param(
+            [turn("assistant", "何事？", name="__"), turn("assistant", "好。", name="_____"), turn("user", "如何？")],
+            ["某人：何事？", "好。", "如何？"],
+            id="a-name-that-no-role-has",
+        ),
+    ],
+)
+def test_names_that_sillytavern_sends_without_their_letters(
+    chinese_url: str, upstream: Any, messages: Any, talk: list[str]
+) -> None:
+    body = {"model": CHINESE, "messages": messages, "stream": False}
+    answer = httpx2.post(f"{chinese_url}/chat/completions", json=body)
+    assert answer.json()["choices"][0]["message"]["content"] == talk[-1], answer.text
+    texts = [message["content"] for message in upstream.bodies[-1]["messages"]]
+    assert texts[-len(talk) :] == talk
 
 
 @pytest.mark.parametrize(("owner", "fields"), [("vllm", 2), ("sglang", 2), ("llamacpp", 0)])

@@ -13,6 +13,7 @@ from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.judging.records import read_run
 from rolellm.judging.result import JudgingResult
+from rolellm.models.training_record import hash_instruction
 from rolellm.reporting.build import build_report, collect_sources, report
 from rolellm.reporting.page import write_page
 from rolellm.reporting.settings import ReportOptions
@@ -247,6 +248,20 @@ def test_results_in_memory_are_reported_like_folders(run: Path, tmp_path: Path) 
     assert made.page == tmp_path / "page.html" and made.page.is_file() and made.files
     assert [part.judged is not None for part in made.content.parts] == [True, False]
     assert made.to_dict()["parts"][1]["systems"] == ["mine"]
+
+
+def test_that_a_system_was_trained_on_the_rows_is_said_with_the_answer(run: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run, folder)
+    manifest = json.loads((folder / "manifest.json").read_text())
+    (system,) = (system for system in manifest["systems"] if system["name"] == "LLaMA-7B")
+    rows = read_run(run).comparison.rows
+    trained_on = {"roles": [], "instructions": [hash_instruction(row.question) for row in rows], "trained_on": []}
+    generation = {"config": PAPER, "split": "test", "contamination": trained_on}
+    system["source"] = {"files": [{"file": "p.jsonl", "sha256": "00", "generation": generation}]}
+    (folder / "manifest.json").write_text(json.dumps(manifest))
+    (answer,) = build_report(collect_sources([str(folder)]), FAST).content.answers
+    assert "LLaMA-7B was trained on the instruction of 72 of 72 rows: there, its scores show what" in answer.evidence
 
 
 def test_the_answer_is_first_with_a_reply_that_fails(run: Path, html: str) -> None:

@@ -175,10 +175,8 @@ def test_what_is_absent_is_a_dash_everywhere(values: Values) -> None:
     assert [cell.strip() for cell in row.split("│")][3:5] == ["–", "n=3  0.000"]
 
 
-@pytest.mark.parametrize(
-    "value", [{"mean": 0.5, "ci95": [0.4], "n": 3}, {"mean": float("nan"), "ci95": None, "n": 0}], ids=["half", "nan"]
-)
-def test_a_broken_metric_of_a_report_is_named(values: Values, value: Any) -> None:
+def test_a_broken_metric_of_a_report_is_named(values: Values) -> None:
+    value = {"mean": 0.5, "ci95": [0.4], "n": 3}
     values["tuned"]["by_role"]["Captain Ahab"]["RAW"] = value
     with pytest.raises(DataError, match=r"by_role\.Captain Ahab\.RAW: "):
         ScoreReport.from_dict(values["tuned"])

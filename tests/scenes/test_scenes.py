@@ -208,6 +208,31 @@ def test_words_put_into_anothers_mouth_are_cut_and_said(tmp_path: Path) -> None:
     assert "spoke for Brom" in run.result.notes()[0]
 
 
+def test_a_turn_that_repeats_an_earlier_one_is_asked_for_once_more(tmp_path: Path) -> None:
+    answers = {
+        "Brom": ["(nods) [hm] Good evening!", "[I wait.]"],
+        "Cleo": ["(nods) Good Evening", "Brom: The oil is gone."],
+        "Ada": ["The oil is gone. [So.]", "The oil is gone!"],
+    }
+
+    def reply(request: Request) -> str:
+        is_again = "something new" in request.messages[-1].content
+        return answers[request.tag.rpartition("/")[2]][is_again]
+
+    stage = scene(opening=({"Ada": "(nods) Good evening."},), turns=4)
+    run = play(tmp_path, stage, reply)
+    turns = run.result.scenes[0].turns
+    # A second answer that nobody hears is no better, nor is one that was said before.
+    assert [turn.text for turn in turns[1:]] == [
+        "(nods) [hm] Good evening!",
+        "The oil is gone.",
+        "The oil is gone. [So.]",
+    ]
+    notes = ["repeats an earlier turn", "spoke for Brom", "repeats an earlier turn"]
+    assert [turn.note for turn in turns[1:]] == notes
+    assert run.manifest["spent"]["calls"] == 6
+
+
 @pytest.mark.parametrize(
     ("text", "own", "note"),
     [
@@ -265,6 +290,7 @@ def test_each_of_the_cast_has_its_own_model_and_a_failed_call_ends_the_scene_wit
             "speaks at turn 1 but is not there",
             id="an opening line of somebody who is away",
         ),
+        pytest.param({"opening": ["Hello."]}, "Hello. is not in the scene", id="an opening line without a speaker"),
         pytest.param({"seting": "x"}, "seting", id="unknown key"),
     ],
 )
@@ -276,13 +302,24 @@ def test_a_scene_that_cannot_be_played_is_refused_in_words(tmp_path: Path, chang
         read_scene(file)
 
 
+def test_a_turn_may_be_a_number_and_an_opening_line_a_text(tmp_path: Path) -> None:
+    lines = ["setting: x", "characters:", "- {name: 王五, description: x, present: 1}", "- {name: B, description: x}"]
+    file = tmp_path / "scene.yaml"
+    file.write_text("\n".join([*lines, "opening:", "- 王五：来：吧", "- B: (nods)", '- "B: a: b"']), encoding="utf-8")
+    played = read_scene(file)
+    assert played.opening_lines == [("王五", "来：吧"), ("B", "(nods)"), ("B", "a: b")]
+    assert [played.list_present(turn) for turn in (1, 2)] == [["王五", "B"], ["B"]]
+
+
 def test_the_cast_has_to_be_in_the_scene(tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="in no scene"):
         play(tmp_path, scene(), speak, cast={"Zed": llm_of(speak)})
 
 
 def test_a_person_stops_in_the_middle_and_goes_on_and_sees_no_thought_of_others(tmp_path: Path) -> None:
-    lines = iter([" ", "Good evening.", "", signal.SIGINT, "Farewell."])
+    # Whom a person quotes is the person's choice.
+    quoted = "Cleo: good evening, you said.\nAda: nothing."
+    lines = iter([" ", quoted, "", signal.SIGINT, "Farewell."])
 
     def read_line(prompt: str) -> str:
         line = next(lines)
@@ -297,12 +334,24 @@ def test_a_person_stops_in_the_middle_and_goes_on_and_sees_no_thought_of_others(
         play_scene(scene(), llm_of(speak), **options)
     shown.clear()
     play_scene(scene(), llm_of(speak), **options)
-    assert [turn.text for turn in shown if turn.speaker == "Brom"] == ["Good evening.", "Farewell."]
+    assert [turn.text for turn in shown if turn.speaker == "Brom"] == [quoted, "Farewell."]
     assert len(shown) == 6 and "thought" not in str(shown)
     with pytest.raises(SettingsError, match="holds the scene lamp"):
         play_scene(scene(title="oil"), llm_of(speak), out=tmp_path)
     with pytest.raises(SettingsError, match=r"Zed is not in the scene.*Ada, Brom, Cleo"):
         play_scene(scene(), llm_of(speak), me="Zed")
+
+
+def test_a_person_is_shown_who_came_and_left_and_nothing_of_the_time_away(tmp_path: Path) -> None:
+    spans = ["", "1-2, 5-", "3", "5-"]
+    characters = []
+    for name, span in zip(NAMES, spans, strict=True):
+        characters.append(SceneCharacter(name=name, description="x", present=span))
+    shown: list[str] = []
+    options: Any = {"me": "Brom", "read_line": lambda prompt: shown.append(prompt) or "Here I am."}
+    played = scene(characters=tuple(characters), turns=6)
+    play_scene(played, llm_of(speak), show=lambda turn: shown.append(turn.speaker or turn.text), **options)
+    assert shown == ["Ada", "Brom> ", "Brom", "(Dora comes in.)", "Dora", "Brom> ", "Brom"]
 
 
 def coser_row(**more: Any) -> dict[str, Any]:
@@ -378,6 +427,8 @@ def test_the_judge_of_a_scene_is_shown_with_its_certificate(
     Path("rows.json").write_text(json.dumps([coser_row()]), encoding="utf-8")
     Path("llm.yaml").write_text(f"endpoints: [{{base_url: '{llm_server().url}', model: m}}]", encoding="utf-8")
     words = ("scene", "rows.json", "--format", "coser", "--llm", "llm.yaml", "--judge", "llm.yaml", "--json")
+    # At most 20 turns, the choice of a speaker before each, and four verdicts.
+    assert command(*words, "--dry-run").json["requests"] in range(40, 45)
     line = command(*words).json["certificate"]
     assert line.startswith("judge m: not examined; examine it with `rolellm judge --certify`, in this folder.")
     assert command("judge", "--certify", "--llm", "llm.yaml", "--limit", "4").code == 0
@@ -428,7 +479,8 @@ def test_a_cast_is_played_and_judged_for_pairs_by_command_after_a_dry_run_that_a
     values = {"setting": "A tower.", "characters": [{"name": "Ada", "description": "You count gulls."}], "turns": 2}
     Path("scene.yaml").write_text(json.dumps(values), encoding="utf-8")
     words = ("scene", "scene.yaml", "--cast", "Ada=llm.yaml", "--judge", "judge.yaml")
-    assert "4 requests" in command(*words, "--dry-run").out
+    # Two turns, drawn twice, and two verdicts on each pair.
+    assert "8 requests" in command(*words, "--dry-run").out
     assert server.counts.calls == 0
     assert "rolellm prefer scene --out pairs" in command(*words).out
     pairs = command("prefer", "scene", "--set", "balance=false", "--out", "pairs", "--json").result
@@ -453,7 +505,9 @@ def test_two_evaluations_of_the_same_scenes_are_compared_scene_by_scene(tmp_path
 
 
 def test_canaries(tmp_path: Path) -> None:
-    parrots = play(tmp_path, scene(opening=({"Ada": "[hm] The lamp!"},)), repeat_last_line).result.scenes[0]
+    parrots = play(
+        tmp_path, scene(opening=({"Ada": "[hm] The lamp!"},)), repeat_last_line, is_strict=True
+    ).result.scenes[0]
     assert {turn.visible_text.partition(": ")[2] for turn in parrots.turns} == {"The lamp!"}
     swapped = swap_profiles(scene())
     assert [each.description.split()[0] for each in swapped.characters] == ["Brom", "Cleo", "Ada"]
@@ -522,7 +576,8 @@ def test_the_better_branch_of_a_turn_becomes_a_pair_with_the_prompt_that_the_cha
         prompts.setdefault(name, []).append(request)
         # The second is better for Ada, and the first for Cleo; both wish that somebody spoke for Brom.
         gulls = "gull " * 9 * ((name == "Ada") == bool(request.repeat))
-        return f"[secret {name[0]}] {gulls}word {request.repeat}\nBrom: I agree."
+        unique = hash_json([message.content for message in request.messages])
+        return f"[secret {name[0]}] {unique} {gulls}word {request.repeat}\nBrom: I agree."
 
     def judge(request: Request) -> Any:
         fences = read_fences(request.messages[1].content)

@@ -1,5 +1,6 @@
 """A step is the same however its replies go through the model: sharing prefixes or as rows, few or many at a time."""
 
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -8,12 +9,15 @@ from typing import Any
 
 import pytest
 import torch
+from peft.tuners.tuners_utils import BaseTunerLayer
+from torch.nn.modules.module import register_module_forward_pre_hook
 
 from rolellm.core.errors import RecipeError
 from rolellm.core.records import Row
 from rolellm.training.examples import Example, encode
 from rolellm.training.fit import build_trainer
 from rolellm.training.passes import choose_plan
+from rolellm.training.recipe import TrainingRecipe
 from rolellm.training.rows import Conversation
 from rolellm.training.schedule import schedule_replies
 
@@ -107,6 +111,7 @@ def test_a_step_is_the_same_with_shared_prefixes_and_as_rows(
         pytest.param(GRPO, (1, 3), id="grpo-sum-of-tokens"),
         pytest.param(GRPO | {"loss_type": "grpo"}, (3,), id="grpo-mean-of-replies"),
         pytest.param(GRPO | {"loss_type": "bnpo"}, (3,), id="grpo-that-is-not-split"),
+        pytest.param(GRPO | {"top_entropy_quantile": 0.5}, (3,), id="grpo-that-chooses-tokens"),
     ],
 )
 def test_no_pass_size_changes_a_run(
@@ -142,6 +147,22 @@ def test_out_of_memory_halves_the_pass_and_loses_no_reply(
     assert large.losses == pytest.approx(small.losses, rel=1e-6)
 
 
+def test_memory_that_runs_out_once_halves_nothing(examples: list[Example], tokenizer: Any, tmp_path: Path) -> None:
+    failures = [RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when calling `cublasCreate(handle)`")]
+
+    def fail(_layer: Any, _inputs: Any) -> None:
+        if failures and torch.is_grad_enabled():
+            raise failures.pop()
+
+    model = new_model("Llama", len(tokenizer), initializer_range=0.1)
+    expected, whole = train(tokenizer, examples, job_of(tmp_path / "whole", max_steps=1))
+    model.model.layers[-1].register_forward_pre_hook(fail)
+    gradients, fitted = fit_with_gradients(model, tokenizer, examples, job_of(tmp_path / "again", max_steps=1))
+    assert not failures
+    assert fitted.trainer.plan == whole.trainer.plan
+    assert distance(gradients, expected) < 1e-6
+
+
 @pytest.mark.parametrize(
     ("limit", "plan"),
     [
@@ -168,6 +189,58 @@ def test_what_fits_is_found_by_trial_before_the_first_step(
     assert torch.equal(torch.random.get_rng_state(), before)
     assert all(weight.grad is None for weight in trainer.model.parameters())
     assert (trainer._total_train_tokens, dict(trainer._metrics["train"])) == (0, {})
+
+
+def test_the_trial_is_as_the_steps_are_and_says_how_long_they_take(
+    examples: list[Example],
+    tokenizer: Any,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    casts = []
+
+    def note(layer: Any, _inputs: Any) -> None:
+        if isinstance(layer, BaseTunerLayer):
+            casts.append(layer.cast_input_dtype_enabled)
+
+    model = new_model("Llama", len(tokenizer), initializer_range=0.1)
+    longest = max(example.length for example in examples)
+    limit_memory(longest + longest // 4)(model)
+    # As on a GPU, from when the trainer is there.
+    monkeypatch.setattr(TrainingRecipe, "on_cpu", property(lambda _: not hasattr(model, "prefix_sharing")))
+    handle = register_module_forward_pre_hook(note)
+    try:
+        _, fitted = fit_with_gradients(model, tokenizer, examples, job_of(tmp_path, bf16=True))
+    finally:
+        handle.remove()
+    plan = fitted.trainer.plan
+    printed = capsys.readouterr().err
+    assert plan.replies_per_pass < STEP
+    assert re.search(rf"{plan}; at most [\d.]+ s a step, \d+ minutes for all 3\n", printed)
+    assert "out of memory" not in printed
+    assert not any(casts), "the input of an adapter is cast by autocast alone"
+
+
+@pytest.mark.parametrize("options", [{}, {"trainer": "dpo"}], ids=["sft", "dpo"])
+def test_what_is_evaluated_is_halved_when_memory_runs_out(
+    options: dict[str, Any], examples: list[Example], pairs: list[Example], tokenizer: Any, tmp_path: Path
+) -> None:
+    rows = pairs if options else examples
+    counts: list[int] = []
+
+    def fail(_layer: Any, inputs: tuple[Any, ...]) -> None:
+        counts.append(inputs[0].shape[1])
+        if len(counts) > 1 and counts[-1] >= counts[0]:
+            raise RuntimeError("CUDA error: out of memory")
+
+    model = new_model("Llama", len(tokenizer), initializer_range=0.1)
+    job = replace(job_of(tmp_path, **options), held_out=rows[:5])
+    trainer = build_trainer(model, tokenizer, rows, schedule_replies(rows, job.training), job)
+    model.model.layers[-1].register_forward_pre_hook(fail)
+    whole, halves = (trainer.evaluate()["eval_loss"] for _ in range(2))
+    assert min(counts) < counts[0]
+    assert halves == pytest.approx(whole, rel=1e-6)
 
 
 @pytest.mark.slow

@@ -145,25 +145,22 @@ class BoundaryResult(Result):
         return (f"rolellm check {self.file} --model FOLDER",)
 
 
-def write_boundary(
-    profile: str | Path, *, world_year: int | None = None, limit: int = 20, folder: str | Path = "."
-) -> BoundaryResult:
-    """Add assertions about the boundary of a character's knowledge to its test file, which is made where needed.
+def write_boundary(profile: str | Path, *, world_year: int | None = None, limit: int = 20) -> BoundaryResult:
+    """Add assertions about the boundary of a character's knowledge to its test file, which is made here where needed.
 
     Args:
         profile: A character's folder, with its script and the pairs of ``rolellm instruct``, or its card.
         world_year: The year in which the character lives.
         limit: Maximum questions of each kind, drawn by a hash of their text.
-        folder: Where the test file is.
 
     Raises:
         DataError: For a character that cannot be read.
         SettingsError: For a test file in which ``knows`` or ``does_not_know`` is not a block list.
     """
     sheet, home = open_character(profile)
-    path = locate_tests(sheet, folder)
+    path = locate_tests(sheet)
     if not path.exists():
-        write_first_file(str(profile), folder)
+        write_first_file(str(profile))
     tests = read_tests(path)
     present = {fact.ask[-1] for fact in tests.knows}
     present.update(secret.ask[-1] for secret in tests.does_not_know)

@@ -489,14 +489,15 @@ class TestsResult(Result):
             kinds.setdefault(kind, []).append(assertion.verdict)
         total = format_count(len(self.assertions), "character test")
         summary = f"{self.counts['passed']} of {total} passed"
-        for verdict in ("failed", "unscored"):
+        titles: dict[Verdict, str] = {"failed": "failed", "unscored": "unscored, as replies are missing"}
+        for verdict, title in titles.items():
             clauses = []
             for kind, verdicts in kinds.items():
                 count = verdicts.count(verdict)
                 if count:
                     clauses.append(f"{kind} {count} of {len(verdicts)}")
             if clauses:
-                summary += f"; {verdict}: {', '.join(clauses)}"
+                summary += f"; {title}: {', '.join(clauses)}"
         remarks = [f"{summary}."]
         for assertion in self.assertions:
             if assertion.verdict != "passed" and assertion.failures:

@@ -35,12 +35,10 @@ def run_eval(
         skip_bad: With --data: skip bad rows and count them.
         scenes: A scene that each model plays alone (docs/scenes.md); repeatable. Without --data, --data-dir and
             --config, scenes are all that is done.
-        judge: Settings file of the models that compare the answers; without it, nothing is judged.
+        judge: Settings file of the models that compare the answers, and direct scenes; without it, nothing is judged,
+            and each model directs its own.
         out: Folder of answers, scores, verdicts and the page.
     """
-    from rolellm.core.threads import wait_briefly
-
-    wait_briefly()
     from rolellm.data.own_rows import parse_columns
     from rolellm.journeys.evaluation import evaluate
 

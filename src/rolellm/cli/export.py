@@ -27,10 +27,8 @@ def run_export(
         to: merged (transformers, SGLang, LM Studio), gguf (llama.cpp), ollama or vllm.
         out: A new folder.
     """
-    from rolellm.core.threads import wait_briefly
     from rolellm.exporting.export import export
 
-    wait_briefly()
     return export(run, to, out, **dump(options))
 
 

@@ -40,10 +40,8 @@ def run_generate(
         subset: Answer only this subset.
         limit: Answer only N rows, drawn evenly from roles and subsets; a larger N keeps them.
     """
-    from rolellm.core.threads import wait_briefly
     from rolellm.scoring.predictions import explain_interrupt
 
-    wait_briefly()
     with explain_interrupt(out, "the same command"):
         # The imports take seconds, and Ctrl-C may come within them.
         from rolellm.scoring.generate import answer_rows, check_model, load_asked_rows, plan_row_requests

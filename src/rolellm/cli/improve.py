@@ -29,9 +29,6 @@ def run_improve(
         judge: Settings file of the models that compare the answers; without it, nothing is judged.
         out: Folder of pairs, adapter, answers and the page.
     """
-    from rolellm.core.threads import wait_briefly
-
-    wait_briefly()
     from rolellm.journeys.improving import improve
 
     return improve(run, judge=judge, out=out, **dump(options))

@@ -33,9 +33,6 @@ def run_make(
         budget: US dollars that all stages may cost together.
         dry_run: Estimate calls, tokens, dollars and minutes of each stage; ask no model.
     """
-    from rolellm.core.threads import wait_briefly
-
-    wait_briefly()
     defaults = dump(MakeSettings())
     changed = {name: value for name, value in dump(options).items() if value != defaults[name]}
     from rolellm.journeys.making import estimate_make, make

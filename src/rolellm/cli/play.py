@@ -72,9 +72,6 @@ def run_chat(
         role: A character's folder, a card, or the name of a role of RoleBench.
         resume: Continue the last talk.
     """
-    from rolellm.core.threads import wait_briefly
-
-    wait_briefly()
     require("prompt_toolkit", extra="llm")
     if page.against is not None and not page.web:
         raise SettingsError("against needs --web: both models reply on the page")

@@ -46,15 +46,8 @@ def run_respond(
     if note:
         say(f"note: {note}", err=True)
     run = run_or_estimate(Respond(character, chosen, settings), llm, out or profile / "respond")
-    words = _choose_release_words(f"{profile.resolve().name}-data")
-    return run.continue_with(shlex.join(["rolellm", "role", "release", str(profile), *words]))
-
-
-def _choose_release_words(name: str) -> list[str]:
-    """Return what `role release` needs to write a data set: a folder that is free, or has an earlier one to replace."""
-    from rolellm.data.rolebench.source import find_own_manifest
-
-    names = (name, *(f"{name}-{number}" for number in range(2, 100)))
-    out = next((path for path in names if find_own_manifest(path) or not Path(path).exists()), name)
-    overwrite = ["--overwrite"] if Path(out).exists() else []
-    return ["--out", out, *overwrite]
+    data = f"{profile.resolve().name}-data"
+    words = ["rolellm", "role", "release", str(profile), "--out", data]
+    if Path(data).exists():
+        words.append("--overwrite")
+    return run.continue_with(shlex.join(words))

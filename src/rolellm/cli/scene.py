@@ -15,13 +15,13 @@ from rolellm.cli.llm_options import get_scripted_models, stop_if_dry
 from rolellm.cli.options import with_options
 from rolellm.cli.output import RETRY, say
 from rolellm.cli.play import PageOptions, make_played_llm
-from rolellm.core.errors import EndpointError, ModelError, SettingsError, StoppedShortError
+from rolellm.core.errors import EndpointError, ModelError, SettingsError, StoppedShortError, require
 from rolellm.core.result import Result
 from rolellm.core.settings import Advanced, dump
 from rolellm.llm.dispatcher import STOP_REQUEST
 from rolellm.llm.llm import LLM, CallOptions, EngineOptions
 from rolellm.playing.settings import PlaySettings
-from rolellm.runs import Run
+from rolellm.runs import Run, Step
 
 if TYPE_CHECKING:
     from rolellm.scenes.scene import Scene
@@ -76,7 +76,8 @@ def run_scene(
     if not file:
         raise SettingsError("no scene; name its file, or a test set with --format coser")
 
-    from rolellm.scenes.play import PlayScenes, play_scene
+    from rolellm.preferences import judge_branches, prepare_branch_judging
+    from rolellm.scenes.play import JudgedPlay, PlayScenes, play_scene
     from rolellm.scenes.scene import read_scene
 
     models: dict[str, Any] = {"cast": _read_cast(cast or ()), "director": _read_llm(director), "prompts": prompts}
@@ -88,6 +89,8 @@ def run_scene(
     if canary is not None or limit is not None:
         raise SettingsError("canary and limit need --format coser")
     scene = read_scene(file)
+    if me is not None:
+        scene.character(me)
     llm = None
     if model_options.is_named:
         llm = make_played_llm(model_options, call_options)
@@ -96,8 +99,12 @@ def run_scene(
     judge_llm = _read_llm(judge)
     has_branches = judge_llm is not None
     if llm is not None:
-        branched = scene.names if has_branches else ()
-        stop_if_dry(PlayScenes([scene], settings, **models, branched=branched), llm)
+        branched = [name for name in scene.names if has_branches and name != me]
+        played = PlayScenes([scene], settings, **models, branched=branched)
+        step: Step[Any] = played
+        if judge_llm is not None:
+            step = JudgedPlay(played, judge_llm, lambda result: prepare_branch_judging(result.branches, out))
+        stop_if_dry(step, llm)
     play = partial(play_scene, scene, llm, **models, me=me, branches=has_branches, out=out, **dump(settings))
     if page.web:
         run = _play_on_page(play, scene, me, page)
@@ -108,9 +115,6 @@ def run_scene(
         run = play(show=terminal.show, read_line=terminal.read_line)
     if judge_llm is None:
         return run
-
-    from rolellm.preferences import judge_branches
-
     judge_branches(run.folder, judge_llm)
     return run.continue_with(shlex.join(["rolellm", "prefer", str(run.folder), "--out", "pairs"]))
 
@@ -156,7 +160,7 @@ def _run_coser(
     from rolellm.runs import run_step
     from rolellm.scenes.coser import read_coser_rows, repeat_last_line, swap_profiles
     from rolellm.scenes.critique import CritiqueScenes
-    from rolellm.scenes.play import PlayScenes
+    from rolellm.scenes.play import JudgedPlay, PlayScenes
 
     rows = read_coser_rows(file)[:limit]
     scenes = [row.to_scene() for row in rows]
@@ -167,13 +171,17 @@ def _run_coser(
     elif canary == "swapped":
         scenes = [swap_profiles(scene) for scene in scenes]
     step = PlayScenes(scenes, settings, is_strict=True, **models)
-    stop_if_dry(step, llm)
-    run = run_step(step, llm, out / "scenes")
+    prompts = models["prompts"]
     if judge is None:
-        return run
+        stop_if_dry(step, llm)
+        return run_step(step, llm, out / "scenes")
+    # Nobody plays for hours to learn that a package is missing.
+    require("nltk", extra="scenes")
     judge_llm = LLM.of(judge, get_scripted_models())
+    stop_if_dry(JudgedPlay(step, judge_llm, lambda result: CritiqueScenes(rows, result.scenes, prompts)), llm)
+    run = run_step(step, llm, out / "scenes")
     certificate = _describe_certificate(judge_llm, out)
-    critique = CritiqueScenes(rows, run.result.scenes, models["prompts"], certificate)
+    critique = CritiqueScenes(rows, run.result.scenes, prompts, certificate)
     judged = run_step(critique, judge_llm, out / "critique")
     evaluation = str(judged.folder / "evaluation.json")
     return judged.continue_with(shlex.join(["rolellm", "scene", "--rescore", evaluation, "--json"]))
@@ -227,4 +235,5 @@ class _Terminal:
 
     def show(self, turn: SceneTurn) -> None:
         if turn.text != self._typed:
-            say(f"{turn.speaker}: {turn.text}\n", err=True)
+            speaker = f"{turn.speaker}: " if turn.speaker else ""
+            say(f"{speaker}{turn.text}\n", err=True)

@@ -47,12 +47,10 @@ def run_train(
         resume: Continue the unfinished run in the folder.
         overwrite: Replace the run in the folder.
     """
-    from rolellm.core.threads import wait_briefly
     from rolellm.data.own_rows import parse_columns
     from rolellm.training.recipe_files import load_recipe, override_data
     from rolellm.training.run_folder import explain_stop
 
-    wait_briefly()
     own_rows = override_data(data_dir, data, parse_columns(columns or []), skip_bad)
     overrides = [*(settings or []), *own_rows]
     chosen = load_recipe(recipe, overrides, base=base)

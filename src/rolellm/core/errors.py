@@ -166,6 +166,27 @@ def require(*modules: str, extra: str) -> None:
     logging.getLogger("bitsandbytes.backends.cpu.ops").setLevel(logging.ERROR)
 
 
+def is_out_of_memory(error: Exception) -> bool:
+    """Tell whether a device ran out of memory, whichever library noticed: torch, cuBLAS or Triton."""
+    texts = ("out of memory", "ALLOC_FAILED", "can't allocate memory")
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in texts)
+
+
+@contextmanager
+def note_out_of_memory(problems: list[str]) -> Iterator[None]:
+    """Go on where a device runs out of memory, and note the first line of the error.
+
+    What follows the block holds no traceback, which would keep the tensors that filled the memory.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if not is_out_of_memory(error):
+            raise
+        first_line = str(error).partition("\n")[0]
+        problems.append(first_line)
+
+
 @contextmanager
 def hide_peft_warning() -> Iterator[None]:
     """Silence a warning that only peft and TRL can fix: they use an old name of transformers."""

@@ -16,10 +16,11 @@ from rolellm.core.jsonl import read_json
 
 # Processes that start together look at the same moment, and must not take each other for another run.
 _PATIENCE = 0.5
+_LOCK = ".lock"
 
 
 @contextmanager
-def lock_folder(folder: Path, name: str = ".lock") -> Iterator[None]:
+def lock_folder(folder: Path, name: str = _LOCK) -> Iterator[None]:
     """Hold a folder; the system lets go of it however the process ends.
 
     Args:
@@ -38,8 +39,14 @@ def lock_folder(folder: Path, name: str = ".lock") -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=_PATIENCE, poll_interval=_PATIENCE / 10)
     except Timeout as error:
+        held = folder
+        kind = "folder"
+        if name != _LOCK:
+            # That of a file.
+            held = path.with_name(name.removeprefix(".").removesuffix(".lock"))
+            kind = "file"
         raise RunInUseError(
-            f"{folder} is in use by another run{_describe_holder(path)}; wait for it, or choose another folder"
+            f"{held} is in use by another run{_describe_holder(path)}; wait for it, or choose another {kind}"
         ) from error
     except OSError as error:
         if error.errno in NO_ROOM:
@@ -61,14 +68,14 @@ def lock_folder(folder: Path, name: str = ".lock") -> Iterator[None]:
         lock.release()
 
 
-def check_unlocked(folder: Path, name: str = ".lock") -> None:
+def check_unlocked(folder: Path) -> None:
     """Refuse a folder that is in use, without writing to it.
 
     Raises:
         RunInUseError: When another process holds it; names that one.
     """
-    if (folder / name).is_file():
-        with lock_folder(folder, name):
+    if (folder / _LOCK).is_file():
+        with lock_folder(folder):
             pass
 
 

@@ -49,7 +49,8 @@ def open_bar(label: str, total: int | None = None, *, done: int = 0, unit: str =
     options: dict[str, Any] = {"file": _LineWriter(), "mininterval": _BETWEEN_LINES}
     if sys.stderr.isatty():
         options = {"dynamic_ncols": True}
-    options |= {"initial": done, "unit": f" {unit}", "disable": not show, "delay": _DELAY}
+    # A bar of one says nothing once it is done.
+    options |= {"initial": done, "unit": f" {unit}", "disable": not show, "delay": _DELAY, "leave": total != 1}
     return tqdm(desc=make_label(label, _LABEL), total=total, **options)
 
 

@@ -10,6 +10,8 @@ from rolellm.core.sanitize import make_visible
 from rolellm.core.settings import dump
 
 if TYPE_CHECKING:
+    import pandas
+
     from rolellm.core.table import Table
 
 
@@ -47,6 +49,11 @@ class Result:
     def to_dict(self) -> dict[str, Any]:
         """Return the fields as one JSON object."""
         return dump(self)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """Return the main table as a data frame; `tables` has the others."""
+        table, *_ = self.tables()
+        return table.to_pandas()
 
     def __repr__(self) -> str:
         remarks = map(make_visible, self.remarks())

@@ -403,22 +403,10 @@ class Table:
 
     def __str__(self) -> str:
         from rich.console import Console
-        from rich.table import Table as RichTable
-        from rich.text import Text
 
-        table = RichTable(box=None, padding=(0, 2, 0, 0))
-        for head in self.column_heads():
-            table.add_column(Text(show_on_line(head)), no_wrap=True)
-        for line in self.render_rows():
-            texts = [*line.names, *(cell.join() for cell in line.cells)]
-            table.add_row(*(Text(show_on_line(text)) for text in texts))
         stream = io.StringIO()
-        console = Console(file=stream, width=_MEASURING_WIDTH, color_system=None)
-        console.print(table)
-        lines = [make_visible(self.title), *stream.getvalue().splitlines()]
-        lines.append(make_visible(self.caption))
-        text = "\n".join(line.rstrip() for line in lines)
-        return text.rstrip()
+        self.print_to(Console(file=stream, width=_MEASURING_WIDTH, color_system=None))
+        return "\n".join(map(str.rstrip, stream.getvalue().splitlines()))
 
     def _repr_html_(self) -> str:
         return self.to_html()

@@ -224,9 +224,10 @@ class OwnRows(Generic[Item]):
         if media:
             raise DataError(f"found a value in the column {', '.join(media)}; expected text only: remove the column")
         if not self.form.is_whole:
-            missing = [name for name in self.form.columns if row.get(name) is None]
+            columns = {name: self._columns.get(name, name) for name in self.form.columns}
+            missing = [column for name, column in columns.items() if row.get(name) is None]
             if missing:
-                raise DataError(f"found no {' and no '.join(missing)}; expected {', '.join(self.form.columns)}")
+                raise DataError(f"found no {' and no '.join(missing)}; expected {', '.join(columns.values())}")
         return self.form.read(row)
 
     @property
@@ -253,8 +254,8 @@ def load_own_rows(
     """Open rows of one's own and tell their form by their columns.
 
     Args:
-        data: A file (JSON Lines, JSON, CSV, Parquet), a folder of them, an id on the Hub, a dataset of `datasets`, or
-            rows as mappings.
+        data: A file (JSON Lines, JSON, CSV, Parquet), a folder of them, an id on the Hub, a dataset of `datasets`, a
+            frame of pandas, or rows as mappings.
         forms: The forms to choose from, such as `DIALOGUES`.
         columns: The columns of a form, by the names that it gives them: ``{"prompt": "question"}``.
         split: Of several splits, the one to read.
@@ -401,6 +402,10 @@ def _load_from_hub(name: str) -> Any:
 
 
 def _open_dataset(data: Any, name: str, split: str) -> _Source:
+    if hasattr(data, "iterrows"):
+        import datasets
+
+        data = datasets.Dataset.from_pandas(data)
     if isinstance(data, Mapping):
         # A DatasetDict; a single split needs no name.
         if len(data) == 1:

@@ -52,7 +52,7 @@ class ExportSettings:
     Attributes:
         role: Who the model plays: a character's folder, a card or a role; by default the run's, where it has one.
         quantize: Type of the weights in GGUF, such as f16, q8_0 or q4_k_m; by default the base's precision.
-        llama_cpp: Folder of llama.cpp, or npm's node-llama-cpp; by default $LLAMA_CPP, then the PATH.
+        llama_cpp: Folder of llama.cpp; by default $LLAMA_CPP, then the PATH.
         license: License, as the Hub spells it, for the passport.
         apart: Write the base and an adapter as two GGUF files.
         scores: Output of rolellm score --json, for the passport; may be repeated.
@@ -128,29 +128,28 @@ def export(run: Any, to: Format, out: str | Path, **options: Any) -> Exported:
     hints = []
     if source.part is None:
         hints.append("no role is named (--role), so there is no system prompt")
-    with _explain_full_disk(target), TemporaryDirectory() as scratch:
-        tools = LlamaCpp(chosen.llama_cpp, Path(scratch))
-        with fill_folder(target) as folder:
-            files: list[Path] = []
-            lines: list[list[str]] = []
-            if to == "gguf" or (to == "ollama" and tools.converter is not None):
-                files = _write_gguf(source, tools, chosen, folder, passport)
-            elif to == "vllm":
-                lines = [_write_vllm(source, folder, target)]
-            else:
-                source.write_merged(folder)
-            if to == "ollama":
-                hints += filter(None, [_write_modelfile(source, files, folder)])
-                create = ["ollama", "create", source.name, "-f", str(target / _MODELFILE)]
-                lines = [create, ["ollama", "run", source.name]]
-                if not files:
-                    hints.append(f"without llama.cpp, Ollama converts the weights itself; for GGUF, get it: {INSTALL}")
-            check = _check_files(source, tools, files, folder, hints)
-            passport["check"] = check.to_dict()
-            write_json(folder / FILE, passport)
-            for file in folder.glob("*.safetensors"):
-                stamp_safetensors(file, passport)
-            names = sorted(path.name for path in folder.iterdir())
+    tools = LlamaCpp(chosen.llama_cpp)
+    with _explain_full_disk(target), fill_folder(target) as folder:
+        files: list[Path] = []
+        lines: list[list[str]] = []
+        if to == "gguf" or (to == "ollama" and tools.converter is not None):
+            files = _write_gguf(source, tools, chosen, folder, passport)
+        elif to == "vllm":
+            lines = [_write_vllm(source, folder, target)]
+        else:
+            source.write_merged(folder)
+        if to == "ollama":
+            hints += filter(None, [_write_modelfile(source, files, folder)])
+            create = ["ollama", "create", source.name, "-f", str(target / _MODELFILE)]
+            lines = [create, ["ollama", "run", source.name]]
+            if not files:
+                hints.append(f"without llama.cpp, Ollama converts the weights itself; for GGUF, get it: {INSTALL}")
+        check = _check_files(source, tools, files, folder, hints)
+        passport["check"] = check.to_dict()
+        write_json(folder / FILE, passport)
+        for file in folder.glob("*.safetensors"):
+            stamp_safetensors(file, passport)
+        names = sorted(path.name for path in folder.iterdir())
     return Exported(target, to, tuple(names), check, tuple(hints), tuple(map(shlex.join, lines)))
 
 

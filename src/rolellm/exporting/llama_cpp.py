@@ -28,8 +28,6 @@ CONVERTED: Final = ("auto", "f32", "f16", "bf16", "q8_0")
 _CONVERT, _CONVERT_LORA = "convert_hf_to_gguf.py", "convert_lora_to_gguf.py"
 _QUANTIZER = "llama-quantize"
 _FOLDERS = ("", "bin", "build/bin")
-# npm's node-llama-cpp has the source as a bundle of git.
-_BUNDLE = Path("llama/gitRelease.bundle")
 _SHORT_WRITE = re.compile("[0-9]+ requested and [0-9]+ written")
 _UNKNOWN_RULE = "pre-tokenizer was not recognized"
 #: GPT-2's rule, which tokenizers trained from scratch have; the converter knows rules by their vocabularies alone.
@@ -48,9 +46,7 @@ class LlamaCpp:
     """The tools of one llama.cpp.
 
     Args:
-        folder: A checkout, npm's ``node-llama-cpp``, or another folder with the tools; by default ``$LLAMA_CPP``, then
-            the PATH.
-        scratch: Where a bundle is unpacked.
+        folder: A checkout, or another folder with the tools; by default ``$LLAMA_CPP``, then the PATH.
 
     Attributes:
         converter: The script that converts a model; ``None`` where there is none.
@@ -59,14 +55,11 @@ class LlamaCpp:
         SettingsError: When the folder is not there, or has none of the tools.
     """
 
-    def __init__(self, folder: str | Path | None, scratch: Path) -> None:
+    def __init__(self, folder: str | Path | None) -> None:
         named = folder or os.environ.get(VARIABLE)
         self._folders: list[Path] = []
         if named:
             root = Path(named).expanduser().absolute()
-            if (root / _BUNDLE).is_file():
-                _run(_BUNDLE.name, "git", "clone", "--quiet", str(root / _BUNDLE), str(scratch / "llama.cpp"))
-                root = scratch / "llama.cpp"
             self._folders = [root / name for name in _FOLDERS]
         self.converter = self._find(_CONVERT)
         if named and self.converter is None:

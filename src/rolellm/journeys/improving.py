@@ -25,6 +25,7 @@ from rolellm.core.settings import Advanced, Field, dump, read, settings, suggest
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import resolve_config
 from rolellm.journeys.evaluation import EvalResult, EvalSettings, evaluate
+from rolellm.llm.vllm import find_vllm
 from rolellm.models.prompts.leaks import list_word_runs
 from rolellm.models.training_record import MANIFEST, read_manifest
 from rolellm.preferences import PAIRS, prefer
@@ -182,6 +183,8 @@ def improve(run: str | Path, *, judge: Any = None, out: str | Path | None = None
     """
     run = Path(run)
     chosen = _choose_rows(read(ImproveSettings, options), run)
+    # Not only after the training.
+    find_vllm(chosen.engine)
     with use_working_folder("improve", out) as folder, lock_folder(folder), name_call(folder):
         recipe = _load_recipe(run, folder, chosen)
         adapter = folder / "adapter"

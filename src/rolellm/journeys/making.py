@@ -25,7 +25,7 @@ from rolellm.characters.cards.card import load_card
 from rolellm.characters.cards.convert import read_as_character
 from rolellm.characters.folder import PROFILE, import_card, is_card, write_character
 from rolellm.characters.roles import find_part
-from rolellm.characters.scripts.parse import clean_names, read_script
+from rolellm.characters.scripts.parse import clean_names, read_script, select_role
 from rolellm.checks.character_tests import ENDING, TestsResult, write_first_file
 from rolellm.checks.safety import CheckSafety, SafetyResult, SafetySettings, pair_models, read_safety
 from rolellm.core.errors import ModelError, ScriptError, SettingsError, require
@@ -416,6 +416,8 @@ class _Journey:
 
     def _open(self) -> Profile:
         chosen = self.chosen
+        if self.source.is_dir() and not (self.source / PROFILE).is_file():
+            raise SettingsError(f"{self.source} holds no character; of several scripts or chats, make one file")
         if self.source.is_dir():
             return Character.load(self.source)
         if is_card(self.source):
@@ -622,9 +624,13 @@ class _Journey:
             attribution = self._read_novel()
             if attribution:
                 stages["attribution"] = estimate_step(attribution, llm)
-            # Opening a novel would ask who speaks.
-            self.llm = None
-            character = self._open()
+                # Opening a novel would ask who speaks; the most that the role can say is all that is said.
+                role, *_ = attribution.names
+                turns = [replace(turn, speaker=role) for turn in attribution.reading.found]
+                parsed = select_role(attribution.names, replace(attribution.reading, found=turns))
+                character = Profile(role, parsed.hints.language, parsed.turns)
+            else:
+                character = self._open()
         if "build" not in character.made:
             stages["profile"] = estimate_step(BuildProfile(character), llm)
             character = replace(character, description=character.description or "a" * MOST_BYTES)

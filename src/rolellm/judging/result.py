@@ -17,6 +17,7 @@ from pydantic import Field, FiniteFloat
 
 from rolellm.core.result import Result
 from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow, describe_intervals, format_number
+from rolellm.core.text import format_count
 from rolellm.core.typed_json import read_as
 from rolellm.judging.records import Design, SystemKind
 from rolellm.scoring.statistics.intervals import Measured, select_intervals
@@ -295,21 +296,6 @@ class JudgingResult(Result):
         """The result as tables show it: with the intervals that its config asks for as the only ones."""
         return select_intervals(self, self.config)
 
-    def to_pandas(self) -> Any:
-        """Build a ``pandas.DataFrame``: ``system``, ``kind``, ``measure``, and the columns of `Interval`.
-
-        One line for each of `MEASURES` that a system has.
-        """
-        import pandas
-
-        lines = []
-        for model in self.models:
-            for measure, score in model.measures().items():
-                if score is not None:
-                    system = {"system": model.name, "kind": model.kind, "measure": measure}
-                    lines.append(system | score.to_columns())
-        return pandas.DataFrame(lines, columns=["system", "kind", "measure", *Interval(0).to_columns()])
-
     def tables(self) -> tuple[Table, ...]:
         """Build the table of the systems, where there is any figure, and that of the judges' biases."""
         leading = self.leading
@@ -319,7 +305,7 @@ class JudgingResult(Result):
             cells = tuple(model.measures().values())
             rows.append(TableRow((model.name,), cells, model.marks, model.band))
         against = f"against {self.baseline}" if self.baseline else "without a baseline"
-        title = f"{self.rows:,} rows, {against}"
+        title = f"{format_count(self.rows, 'row')}, {against}"
         formats = {MEASURES["average_rank"]: Format(2)}
         table = Table(title, ("System",), tuple(MEASURES.values()), tuple(rows), formats=formats, folded=True)
         full = table.without_empty_columns()

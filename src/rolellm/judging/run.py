@@ -102,7 +102,7 @@ def join_predictions(
     if not isinstance(predictions, Mapping) or not predictions:
         raise SettingsError('expected the predictions of each system by its name, as in {"tuned": answers}')
     data, rows = load_judged_rows(predictions, dataset, settings)
-    loaded = {name: _load_predictions(name, answers, rows, settings) for name, answers in predictions.items()}
+    loaded = {name: _load_predictions(name, answers, rows) for name, answers in predictions.items()}
     where = "these rows"
     if data.config is not None:
         where = f"{data.config}/{data.split}"
@@ -149,9 +149,9 @@ def _load_release_rows(predictions: Mapping[str, Any], settings: JudgingSettings
     return data, read_dataset_rows(columns, settings.roles or (), settings.subset)
 
 
-def _load_predictions(name: str, answers: Any, rows: Sequence[Row], settings: JudgingSettings) -> Predictions:
+def _load_predictions(name: str, answers: Any, rows: Sequence[Row]) -> Predictions:
     if is_paths(answers):
-        return read_predictions(answers, skip_bad=settings.skip_bad)
+        return read_predictions(answers)
     try:
         if hasattr(answers, "column_names"):
             return make_predictions(answers, read_dataset_rows(answers, needed=_NEEDED), own=True)

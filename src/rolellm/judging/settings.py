@@ -7,7 +7,7 @@ from typing import Any, Literal
 
 from rolellm.core.settings import Advanced, Field, dump, settings
 
-_UNSAID = ("config", "split", "judges", "jury", "data_dir", "skip_bad", "budget")
+_UNSAID = ("config", "split", "judges", "jury", "data_dir", "budget")
 
 
 @settings
@@ -27,7 +27,6 @@ class JudgingSettings:
         canaries: Also judge a null model and an echo.
         max_unscored: Maximum share of missing verdicts.
         seed: Random seed for the sample and the orders.
-        skip_bad: Set bad lines of prediction files aside and count them.
         budget: US dollars that the run folder may cost in all; needs prices.
     """
 
@@ -43,7 +42,6 @@ class JudgingSettings:
     canaries: Advanced[bool] = True
     max_unscored: Advanced[float] = Field(0.01, ge=0, le=1)
     seed: Advanced[int] = Field(default=0, ge=0)
-    skip_bad: Advanced[bool] = False
     budget: float | None = Field(None, ge=0, json_schema_extra={"cli": False})
 
     def to_dict(self) -> dict[str, Any]:

@@ -224,7 +224,7 @@ def _add_baseline(
         raise SettingsError(f"no baseline {baseline!r}: expected {expected}")
     if name in predictions:
         raise SettingsError(f"the baseline would have the name of a system, {name}; use --baseline NAME={paths[0]}")
-    return {**predictions, name: read_predictions(paths, skip_bad=settings.skip_bad)}, name
+    return {**predictions, name: read_predictions(paths)}, name
 
 
 def _build_system(name: str, predictions: Predictions, kind: SystemKind) -> System:

@@ -327,7 +327,7 @@ class Client(ExitStack):
         return StoppedShortError(f"{reason}; {self._describe_kept()}{more}", resume="the same command")
 
     def _describe_kept(self) -> str:
-        return f"{len(self._journal)} replies are kept in {self.folder}"
+        return f"{format_count(len(self._journal), 'reply is', 'replies are')} kept in {self.folder}"
 
 
 def _ask_shard(shard: str, items: Sequence[tuple[int, Request]], setup: tuple[Any, ...]) -> str:

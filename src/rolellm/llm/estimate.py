@@ -1,9 +1,7 @@
-"""What it would take to ask: calls, tokens and US dollars, low, expected and at worst; nothing is asked.
+"""What it would take to ask: calls, tokens and US dollars, expected and at worst; nothing is asked.
 
-What each case takes for granted (all of it our choice, but for the worst, which is a bound):
+What each case takes for granted (the first our choice, the second a bound):
 
-- low: each request is answered at the first call, with a reply of a tenth of its limit; what requests share at their
-  beginning is in the server's cache, at the price of `Price.cached` where there is one; the cheapest model answers.
 - expected: one request in ten is asked twice; replies are half as long as they may be; nothing is cached; the models
   answer in proportion to how many calls they take at once.
 - worst: every request is asked `max_attempts` times, each prompt has as many tokens as it has bytes, each reply is as
@@ -30,7 +28,7 @@ if TYPE_CHECKING:
 #: A batch costs half (OpenAI's Batch API).
 BATCH_SHARE = 0.5
 # How long a reply is, as a share of its limit.
-_LOW_SHARE, _EXPECTED_SHARE = 0.1, 0.5
+_EXPECTED_SHARE = 0.5
 # One request in this many is asked twice.
 _ASKED_AGAIN = 10
 # Bytes of a reply's token, as which a repair may count it.
@@ -64,17 +62,15 @@ class Estimate(Result):
 
     Attributes:
         requests: How many there are.
-        low: Hardly less than this.
         expected: About this.
         worst: Never more than this.
         max_attempts: Calls for one request at worst.
-        exact: Whether prompts were counted by a tokenizer, for low and expected.
+        exact: Whether prompts were counted by a tokenizer, for the expected case.
         batch: Whether it is a batch, at half the price.
         unpriced: Models without a price.
     """
 
     requests: int
-    low: Case
     expected: Case
     worst: Case
     max_attempts: int
@@ -86,7 +82,6 @@ class Estimate(Result):
         return replace(
             self,
             requests=self.requests + addend.requests,
-            low=self.low + addend.low,
             expected=self.expected + addend.expected,
             worst=self.worst + addend.worst,
             max_attempts=max(self.max_attempts, addend.max_attempts),
@@ -95,12 +90,12 @@ class Estimate(Result):
         )
 
     def tables(self) -> tuple[Table]:
-        """Build the table of the three cases."""
-        columns = ["", "calls", "prompt tokens", "of them cached", "reply tokens", "US dollars"]
+        """Build the table of both cases."""
+        columns = ["", "calls", "prompt tokens", "reply tokens", "US dollars"]
         rows = []
-        for name, case in {"low": self.low, "expected": self.expected, "at worst": self.worst}.items():
+        for name, case in {"expected": self.expected, "at worst": self.worst}.items():
             tokens, cost = case.tokens, format_dollars(case.cost)
-            rows.append((name, case.calls, tokens.prompt, tokens.cached, tokens.completion, cost))
+            rows.append((name, case.calls, tokens.prompt, tokens.completion, cost))
         return (Table.from_rows(f"{self.requests:,} requests; no model was asked", columns, rows),)
 
     def remarks(self) -> list[str]:
@@ -129,7 +124,7 @@ def estimate(
         requests: Each is looked at once and let go.
         models: Who would be asked.
         max_attempts: The most calls for one request.
-        counter: Counts tokens for low and expected; by default by estimate.
+        counter: Counts tokens for the expected case; by default by estimate.
         batch: Whether they go as a batch, at half the price.
 
     Raises:
@@ -138,15 +133,10 @@ def estimate(
     if not models:
         raise SettingsError("there is no model to ask; name an endpoint")
     counter = counter or TokenCounter()
-    has_cache = any(model.price.cached is not None for model in models)
-    count = bound = longest = 0
-    low = Usage()
-    beginnings: set[int] = set()
+    count = prompt_tokens = bound = longest = 0
     for request in requests:
         limit = request.sampling.max_tokens
-        shared = _count_shared_tokens(request, counter, beginnings)
-        shortest = max(round(limit * _LOW_SHARE), 1)
-        low += Usage(counter.request(request), shortest, shared if has_cache else 0)
+        prompt_tokens += counter.request(request)
         count += 1
         longest += limit
         # As a budget counts: a bound must not depend on the tokenizer being the right one.
@@ -157,15 +147,14 @@ def estimate(
     if max_attempts > 1:
         calls += math.ceil(count / _ASKED_AGAIN)
     calls_each = calls / max(count, 1)
-    reply_tokens = max(longest * _EXPECTED_SHARE, low.completion)
-    expected = Usage(round(low.prompt * calls_each), round(reply_tokens * calls_each))
+    reply_tokens = longest * _EXPECTED_SHARE
+    expected = Usage(round(prompt_tokens * calls_each), round(reply_tokens * calls_each))
     worst = Usage(bound * max_attempts, longest * max_attempts)
-    costs = _price_cases(models, (low, expected, worst), BATCH_SHARE if batch else 1.0)
+    expected_cost, worst_cost = _price_cases(models, expected, worst, BATCH_SHARE if batch else 1.0)
     return Estimate(
         requests=count,
-        low=Case(count, low, costs[0]),
-        expected=Case(calls, expected, costs[1]),
-        worst=Case(count * max_attempts, worst, costs[2]),
+        expected=Case(calls, expected, expected_cost),
+        worst=Case(count * max_attempts, worst, worst_cost),
         max_attempts=max_attempts,
         exact=counter.exact,
         batch=batch,
@@ -174,18 +163,16 @@ def estimate(
 
 
 def _price_cases(
-    models: Sequence[Model | ModelSettings], cases: tuple[Usage, Usage, Usage], share: float
-) -> tuple[float | None, float | None, float | None]:
-    """Price the low case by the cheapest model, the expected one by all as they are asked, the worst by the dearest."""
+    models: Sequence[Model | ModelSettings], expected: Usage, worst: Usage, share: float
+) -> tuple[float | None, float | None]:
+    """Price the expected case by all models as they are asked, the worst by the dearest."""
     if not any(model.price for model in models):
-        return None, None, None
-    low, expected, worst = cases
-    cheapest = min(model.price.cost(low) for model in models)
+        return None, None
     mean = statistics.fmean(
         [model.price.cost(expected) for model in models], weights=[model.concurrency for model in models]
     )
     dearest = max(model.price.worst.cost(worst) for model in models)
-    return share * cheapest, share * mean, share * dearest
+    return share * mean, share * dearest
 
 
 def format_dollars(cost: float | None) -> str:
@@ -199,15 +186,3 @@ def format_dollars(cost: float | None) -> str:
     if 0 < cost < 1:
         return f"{cost:.4g}"
     return f"{cost:,.2f}"
-
-
-def _count_shared_tokens(request: Request, counter: TokenCounter, beginnings: set[int]) -> int:
-    """Tokens of the messages at the beginning that an earlier request began with, too; notes this one's."""
-    tokens, beginning, is_shared = 0, 0, True
-    for message in request.messages:
-        beginning = hash((beginning, message.role, message.content))
-        is_shared = is_shared and beginning in beginnings
-        if is_shared:
-            tokens += counter.count(message.content)
-        beginnings.add(beginning)
-    return tokens

@@ -49,7 +49,7 @@ class LocalChat:
     """A `rolellm.llm.model.Model` on this machine.
 
     Replies are seeded by the prompt, the repeat and the attempt, so that they depend neither on what else is asked nor
-    on the order. A schema is not enforced: the prompt has to say what form it wants. Penalties are not known here.
+    on the order. A schema is not enforced: the prompt has to say what form it wants.
 
     Args:
         model: The model; its weights are loaded when first asked.
@@ -166,8 +166,6 @@ class LocalChat:
     def _prepare(self, request: Request, attempt: int) -> tuple[list[int], Decoding, str]:
         """The prompt's tokens, how to decode, and what seeds the sampling."""
         sampling = request.sampling
-        if sampling.presence_penalty or sampling.frequency_penalty:
-            raise SettingsError("local models do not support penalties; set them to 0")
         if sampling.top_logprobs and sampling.max_tokens > 1:
             raise SettingsError("local models give log probabilities for one token only; set max_tokens to 1")
         prompt = self.encode(request.messages)
@@ -224,7 +222,7 @@ class LocalChat:
             return [self._rank_tokens(job.prompt, most) for job in batch]
         prompts, keys = [job.prompt for job in batch], [job.key for job in batch]
         completions = self.model.generate_batch(prompts, batch[0].decoding, keys)
-        return [self._read_completion(job.request, reply) for job, reply in zip(batch, completions, strict=True)]
+        return [self._read_completion(completion) for completion in completions]
 
     def _rank_tokens(self, prompt: list[int], most: int) -> Json:
         return self._make_ranking(len(prompt), self.model.rank_next_tokens(prompt, most))
@@ -235,12 +233,9 @@ class LocalChat:
         raw = _make_raw(self.name, tokens[0][0], "length", prompt_tokens, 1)
         return {**raw, "choices": [{"logprobs": {"content": [{"top_logprobs": likeliest}]}}]}
 
-    def _read_completion(self, request: Request, completion: Completion) -> Json:
-        text, finish = completion.text, completion.finish
-        for stop in request.sampling.stop:
-            if stop in text:
-                text, finish = text.partition(stop)[0], "stop"
-        raw = _make_raw(self.name, text, finish, completion.prompt_tokens, completion.new_tokens)
+    def _read_completion(self, completion: Completion) -> Json:
+        counts = (completion.prompt_tokens, completion.new_tokens)
+        raw = _make_raw(self.name, completion.text, completion.finish, *counts)
         raw["usage"]["cached"] = completion.cached_tokens
         return raw
 

@@ -35,20 +35,14 @@ class Sampling:
         temperature: 0 is greedy.
         top_p: Sampling keeps the smallest set of tokens whose probabilities reach this sum.
         max_tokens: The most tokens of a reply; the paper's 200 for replies, 2,000 for profiles and question generation.
-        presence_penalty: The paper's: none.
-        frequency_penalty: The paper's: none.
         seed: Sent to servers that know it, together with the request's `repeat`; ``None`` sends none.
-        stop: Texts that end a reply.
         top_logprobs: For how many of the likeliest tokens at each place the reply has log probabilities, up to 20.
     """
 
     temperature: float = 0.7
     top_p: float = 0.95
     max_tokens: int = 200
-    presence_penalty: float = 0.0
-    frequency_penalty: float = 0.0
     seed: int | None = None
-    stop: tuple[str, ...] = ()
     top_logprobs: int = 0
 
 
@@ -95,13 +89,9 @@ class Request:
 
     def payload(self) -> dict[str, Any]:
         """Return all that decides the reply but the model; keys are made of it."""
-        sampling = asdict(self.sampling) | {"stop": list(self.sampling.stop)}
-        if not self.sampling.top_logprobs:
-            # Keys are older than this field.
-            del sampling["top_logprobs"]
         return {
             "messages": self._texts,
-            "sampling": sampling,
+            "sampling": asdict(self.sampling),
             "repeat": self.repeat,
             "schema": None if self.schema is None else [self.schema.name, dict(self.schema.schema)],
         }

@@ -37,9 +37,8 @@ _FILTERED = frozenset({"content_filter", "safety", "recitation", "blocklist", "p
 def request_body(request: Request, settings: ModelSettings, attempt: int, structured: Structured) -> dict[str, Any]:
     """The body of a request for a chat completion.
 
-    Penalties of 0, which every server has as its default, are left out. The seed of a first reply is sent as it is;
-    those of repeats and of further attempts are drawn from it. The prompt is sent as it stands also where
-    the schema is not: it has to say what form it wants.
+    The seed of a first reply is sent as it is; those of repeats and of further attempts are drawn from it. The prompt
+    is sent as it stands also where the schema is not: it has to say what form it wants.
 
     Args:
         request: What is asked.
@@ -57,10 +56,7 @@ def request_body(request: Request, settings: ModelSettings, attempt: int, struct
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         settings.max_tokens_field: sampling.max_tokens,
-        "presence_penalty": sampling.presence_penalty or None,
-        "frequency_penalty": sampling.frequency_penalty or None,
         "seed": seed,
-        "stop": list(sampling.stop) or None,
         "logprobs": sampling.top_logprobs > 0 or None,
         "top_logprobs": sampling.top_logprobs or None,
     }

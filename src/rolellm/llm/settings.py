@@ -9,7 +9,7 @@ import ipaddress
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import asdict, fields, replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, Literal, TypeVar, overload
 from urllib.parse import urlsplit
@@ -236,22 +236,6 @@ class ModelSettings:
             return f"local/{_get_last_part(self.model or '')}"
         return f"scripted/{self.rules}"
 
-    def describe(self) -> dict[str, Any]:
-        """Describe it for manifests: what differs from the defaults, without paths and keys."""
-        facts: dict[str, Any] = {"backend": self.backend}
-        for name in sorted({*self._keys} - {"api_key_env", "price"}):
-            value = getattr(self, name)
-            if value == _DEFAULTS[name]:
-                continue
-            if name == "engine" and value != "builtin":
-                value = "vllm"
-            if self.backend == "local" and name in ("model", "adapter"):
-                value = _get_last_part(value)
-            facts[name] = value
-        if self.price != Price():
-            facts["price"] = asdict(self.price)
-        return facts
-
 
 _DEFAULTS: Values = {
     name: info.get_default(call_default_factory=True)
@@ -284,14 +268,6 @@ class LLMSettings(Limits):
                 raise SettingsError(
                     f"endpoints[{number}]: {entry.name} is listed twice; list it once, with more concurrency"
                 )
-
-    def describe(self) -> dict[str, Any]:
-        """Models, attempts and budget as one JSON object, for manifests; without keys and paths."""
-        return {
-            "endpoints": [entry.describe() for entry in self.endpoints],
-            "max_attempts": self.max_attempts,
-            "budget": self.budget,
-        }
 
 
 _Settings = TypeVar("_Settings", bound=LLMSettings)

@@ -32,6 +32,7 @@ from rolellm.characters.folder import (
 )
 from rolellm.characters.scripts.parse import clean_names, read_script, select_role
 from rolellm.characters.scripts.reading import Format
+from rolellm.characters.scripts.turns import holds_turns
 from rolellm.core.errors import RoleLLMWarning, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_file
 from rolellm.core.folders import use_working_folder
@@ -107,7 +108,7 @@ class Character(Result, Profile):
         Raises:
             ScriptError: When the script cannot be read, or the role never speaks; names who does.
         """
-        if Path(path).suffix == ".jsonl" and not columns:
+        if not columns and Path(path).is_file() and holds_turns(Path(path)):
             return cls._wrap_profile(start_sheet(path, role, language=language, aliases=aliases), None)
         role_names = clean_names(role, aliases)
         reading = read_script(path, role_names, format=format, language=language, encoding=encoding, columns=columns)

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError, require
+from rolellm.core.errors import ModelError, RoleLLMWarning, SettingsError, note_out_of_memory, require
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.settings import Advanced, Field, settings
 from rolellm.models.families import explain_not_shared
@@ -352,13 +352,10 @@ class LocalModel:
         self, prompts: Sequence[Sequence[int]], decoding: Decoding, keys: Sequence[str], shared: Sequence[int]
     ) -> list[list[int]]:
         """Replies; none when the memory is too small, after which batches are smaller."""
-        from accelerate.utils.memory import clear_device_cache, should_reduce_batch_size
+        from accelerate.utils.memory import clear_device_cache
 
-        try:
+        with note_out_of_memory([]):
             return self._replies(prompts, decoding, keys, shared)
-        except RuntimeError as error:
-            if not should_reduce_batch_size(error):
-                raise
         if len(prompts) == 1:
             raise ModelError(
                 f"out of memory with a single prompt of {len(prompts[0])} tokens; use a smaller model, "

@@ -24,7 +24,7 @@ import torch
 from rolellm.core.errors import ModelError
 from rolellm.core.settings import suggest_keywords
 from rolellm.models.families import explain_not_shared
-from rolellm.models.tree_attention import Attention, TreeMask, attend_tree
+from rolellm.models.tree_attention import Attention, TreeMask, attend_tree, send
 
 Index = npt.NDArray[np.int64]
 
@@ -80,6 +80,7 @@ class PrefixSharing:
     Attributes:
         padded_tokens: Tokens of all rows so far, padding included.
         folded_tokens: Tokens that went through the layers instead.
+        kernel_options: For FlexAttention; as in ``torch.nn.attention.flex_attention``.
     """
 
     def __init__(self, model: Any, attention: Attention) -> None:
@@ -87,6 +88,7 @@ class PrefixSharing:
         self._attention = attention
         self._config = model.config.get_text_config()
         self.padded_tokens = self.folded_tokens = 0
+        self.kernel_options: dict[str, Any] | None = None
         self._previous = _set_attention(model)
         self._handles = [
             model.register_forward_pre_hook(self._fold_scored, with_kwargs=True),
@@ -129,9 +131,10 @@ class PrefixSharing:
             table = _pad_blocks(table)
         tokens, positions, ends = torch.from_numpy(table)
         mask = TreeMask(ends, positions, self._attention, ids.device)
-        mask.states = _send(tree.index, ids.device)
+        mask.states = send(torch.from_numpy(tree.index), ids.device)
+        mask.kernel_options = self.kernel_options
         folded |= {
-            "input_ids": tokens.to(ids.device, non_blocking=True)[None],
+            "input_ids": send(tokens, ids.device)[None],
             "position_ids": mask.positions[None],
             # Empty, so that an attention that knows of no tree fails instead of seeing everything.
             "attention_mask": torch.empty(1, 1, 0, 0, device=ids.device),
@@ -174,7 +177,7 @@ class PrefixSharing:
         targets = labels[:, 1:]
         tree = inputs["prefix_tree"]
         tree.is_scored = targets != _IGNORED
-        tree.scored = _send(rows.scored, labels.device)
+        tree.scored = send(torch.from_numpy(rows.scored), labels.device)
         # A trainer may have made other labels of the rows than they were folded with.
         torch._assert_async(tree.is_scored.sum() == len(rows.scored))
         tree.states = tree.states[:, :-1].flatten().index_select(0, tree.scored)[None]
@@ -335,10 +338,6 @@ def fold_batch(inputs: Mapping[str, Any]) -> FoldedRows:
     except ValueError as error:
         raise ModelError(str(error)) from error
     return FoldedRows(tree, scored)
-
-
-def _send(values: Index, device: torch.device) -> torch.Tensor:
-    return torch.from_numpy(values).to(device, non_blocking=True)
 
 
 def _check_positions(positions: torch.Tensor | None, is_pair: torch.Tensor) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal
 import torch
 from torch.nn import functional
 
-from rolellm.core.errors import RoleLLMWarning
+from rolellm.core.errors import RoleLLMWarning, is_out_of_memory
 
 #: How to attend: ``auto`` is FlexAttention on a GPU, once it has been compared with the blocks there.
 Attention = Literal["auto", "flex", "blocks"]
@@ -22,6 +22,13 @@ Attention = Literal["auto", "flex", "blocks"]
 _BLOCK: Final = 128
 # Of the norm: sums in bfloat16 differ by less.
 _TOLERANCE: Final = {torch.float32: 1e-4, torch.float64: 1e-8}
+
+
+def send(values: torch.Tensor, device: torch.device | str) -> torch.Tensor:
+    """Copy to a device without waiting for it, which CUDA does from pinned memory only."""
+    if values.is_cpu and torch.device(device).type == "cuda":
+        values = values.pin_memory()
+    return values.to(device, non_blocking=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,6 +69,7 @@ class TreeMask:
         states: Which hidden states leave the backbone, ``(rows, columns)`` or, of scored tokens, ``(1, scored)``.
         is_scored: ``(rows, columns - 1)``: which tokens are followed by a label; ``None`` where all states are wanted.
         scored: ``(scored,)``: the numbers of those, row after row.
+        kernel_options: For FlexAttention.
     """
 
     def __init__(
@@ -71,11 +79,12 @@ class TreeMask:
         attention: Attention = "auto",
         device: torch.device | str = "cpu",
     ) -> None:
-        self.ends = ends.to(device, non_blocking=True)
-        self.positions = positions.to(device, non_blocking=True)
+        self.ends = send(ends, device)
+        self.positions = send(positions, device)
         self.calls = 0
         self.states = self.scored = ends.new_zeros(0)
         self.is_scored: torch.Tensor | None = None
+        self.kernel_options: dict[str, Any] | None = None
         self._host_ends = ends
         self._attention = attention
         self._block_masks: dict[int | None, Any] = {}
@@ -88,7 +97,7 @@ class TreeMask:
         for start in range(0, len(self.ends), _BLOCK):
             queries = columns[start : start + _BLOCK]
             before = (self._host_ends[:start] > start).nonzero().flatten()
-            keys = torch.cat([before, queries]).to(self.ends.device, non_blocking=True)
+            keys = send(torch.cat([before, queries]), self.ends.device)
             rows = keys[len(before) :, None]
             is_before = keys <= rows
             is_open = rows < self.ends[keys]
@@ -222,7 +231,9 @@ def _attend_flex(
 ) -> torch.Tensor:
     attention = _compile_flex() if query.is_cuda else _import_flex()
     mask = tree.make_block_mask(window)
-    attended: torch.Tensor = attention(query, key, value, _cap(softcap), mask, scaling, enable_gqa=True)
+    attended: torch.Tensor = attention(
+        query, key, value, _cap(softcap), mask, scaling, enable_gqa=True, kernel_options=tree.kernel_options
+    )
     return attended.transpose(1, 2)
 
 
@@ -314,6 +325,8 @@ def _check_flex(device: torch.device, dtype: torch.dtype, heads: int, key_heads:
         reason = f"a relative error of {error:.1e}"
         agrees = error < tolerance
     except Exception as failure:  # Whatever a compiler may raise.
+        if is_out_of_memory(failure):
+            raise
         reason = f"{type(failure).__name__}: {str(failure)[:200]}"
         agrees = False
     if not agrees:

@@ -52,6 +52,10 @@ _OPTIONAL_TOOLS: Final = (None, "auto", "none")
 _CONTINUE: Final = {"continue_final_message": True, "add_generation_prompt": False}
 #: A speaker's name at the beginning of a text.
 _NAMED = re.compile(r"([^:：\n]{1,60})[:：]\s*")
+#: What SillyTavern sends as ``_`` in a name.
+_NOT_ENGLISH = re.compile(r"[^a-zA-Z0-9_]")
+#: Another character who may be one of several.
+_SOMEBODY: Final[Mapping[Language, str]] = {"en": "Somebody", "zh": "某人"}
 _ORIGIN = re.compile(r"\*|null|[a-z][a-z0-9+.-]*://[^/\s]+")
 
 
@@ -482,7 +486,7 @@ def _merge_turns(
     their speakers' names, and those of another character are the user's, as in training, without its thoughts. A user
     is one where it has the name of a role, of which `names` are all.
     """
-    speakers = list(map(_read_speaker, turns, items, repeat(sheet)))
+    speakers = list(map(_read_speaker, turns, items, repeat(sheet), repeat(names)))
     named = {(turn.role, speaker) for turn, speaker in zip(turns, speakers, strict=True) if speaker}
     roles = {role for role, _ in named}
     is_group = "assistant" in roles or len(named) > 1
@@ -522,15 +526,24 @@ def _list_images(item: dict[str, Any]) -> list[Any]:
     return [part for part in parts if isinstance(part, dict) and part.get("type") == "image_url"]
 
 
-def _read_speaker(turn: Message, item: dict[str, Any], sheet: Profile) -> str:
-    """The name that a client gives a turn; empty for none, one without letters, and the role's own."""
+def _read_speaker(turn: Message, item: dict[str, Any], sheet: Profile, names: list[str]) -> str:
+    """The name that a client gives a turn; empty for none, the role's own, and one without letters that no role has."""
     name = item.get("name")
     if turn.role not in ("user", "assistant") or item.get("tool_calls") or not isinstance(name, str):
         return ""
-    if not fold_name(name) or find_name(name, sheet.names):
+    matches = [role for role in names if _NOT_ENGLISH.sub("_", role) == name]
+    is_own = any(_NOT_ENGLISH.sub("_", own) == name for own in sheet.names)
+    if is_own and len(matches) > 1:
+        words = f"the client calls {' and '.join(matches)} {name!r}; have it send names in the texts"
+        warnings.warn(f"{words} (SillyTavern: Character Names Behavior, Message Content)", RoleLLMWarning, stacklevel=2)
+    if is_own or find_name(name, sheet.names):
         return ""
-    # OpenAI's names have no spaces.
-    return name.replace("_", " ")
+    if fold_name(name):
+        # OpenAI's names have no spaces.
+        return matches[0] if matches else name.replace("_", " ")
+    if turn.role == "user" or not matches:
+        return ""
+    return matches[0] if len(matches) == 1 else _SOMEBODY[sheet.language]
 
 
 def _read_messages(body: dict[str, Any], is_continued: bool) -> list[Message]:

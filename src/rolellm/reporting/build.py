@@ -26,7 +26,7 @@ from rolellm.judging.result import JudgingResult
 from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.verdicts import sort_verdicts
 from rolellm.reporting.blocks import Block, lay_out_drift, lay_out_safety, name_safety_models
-from rolellm.reporting.findings import THIS, LeadingAnswer
+from rolellm.reporting.findings import THIS, LeadingAnswer, PairTest
 from rolellm.reporting.page import PageContent, Section, write_page
 from rolellm.reporting.questions import QuestionSet
 from rolellm.reporting.settings import ReportOptions
@@ -34,7 +34,7 @@ from rolellm.reporting.tables import COMPARED
 from rolellm.runs import Run, find_runs
 from rolellm.scoring.floors import add_scale
 from rolellm.scoring.own_turns import OwnTurns
-from rolellm.scoring.predictions import Predictions, complete_source, read_predictions
+from rolellm.scoring.predictions import PredictionFile, Predictions, complete_source, read_predictions
 from rolellm.scoring.published import PUBLISHED, published_for
 from rolellm.scoring.rows import read_dataset_rows
 from rolellm.scoring.score import load_training_rows, score_markers, score_rows
@@ -53,6 +53,7 @@ class ReportSources:
         drifts: Finished runs of ``rolellm check drift``.
         checks: Finished runs of ``rolellm check safety``.
         own: Rows of one's own that the predictions answer, instead of a config's.
+        changes: Tests of other measures than those of the sections.
     """
 
     judged: list[JudgeRun] = field(default_factory=list)
@@ -61,6 +62,7 @@ class ReportSources:
     drifts: list[Run[Any]] = field(default_factory=list)
     checks: list[Run[Any]] = field(default_factory=list)
     own: OwnTurns | None = None
+    changes: tuple[PairTest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -194,7 +196,8 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
     parts: list[Section] = []
     questions: list[QuestionSet] = []
     answers: list[LeadingAnswer] = []
-    for part, part_questions in sections:
+    for section, part_questions in sections:
+        part = replace(section, changes=sources.changes)
         parts.append(part)
         questions.append(part_questions)
         answer = part.evidence.answer()
@@ -256,11 +259,12 @@ def _read_judged_part(run: JudgeRun, options: ReportOptions, own: OwnTurns | Non
     judged = JudgingResult.from_dict(run.result, run.folder / RESULT)
     scoring = _score_options(options, judged.config, judged.split, run.dataset.fingerprint)
     predictions = {}
+    sources = {system.name: system.source for system in comparison.systems}
     for model in judged.models:
         replies = comparison.answers.get(model.name, {})
         is_reference = own is not None and model.name == comparison.baseline
         if replies and not is_reference:
-            predictions[model.name] = _pair_texts(replies)
+            predictions[model.name] = _restore_predictions(sources[model.name], replies)
     # Other training rows would have to be downloaded.
     training = load_training_rows(scoring) if judged.config == SAMPLE else None
     title = _make_title(judged.config, run.folder)
@@ -372,6 +376,17 @@ def _score_systems(
 
 def _pair_texts(replies: Mapping[str, str]) -> Predictions:
     return Predictions.pair_texts(list(replies), list(replies.values()))
+
+
+def _restore_predictions(source: Mapping[str, Any], replies: Mapping[str, str]) -> Predictions:
+    """Restore what a judging run keeps of predictions: the answers, and how a file of them was made."""
+    predictions = _pair_texts(replies)
+    files = source.get("files", ())
+    if len(files) != 1:
+        return predictions
+    (record,) = files
+    file = PredictionFile(Path(record["file"]), record["sha256"], len(replies), record.get("generation"))
+    return replace(predictions, files=(file,))
 
 
 def _score_options(

@@ -33,6 +33,8 @@ FEW_ROLES: Final = 5
 WINS: Final = "win rate"
 #: Measures in an answer: the judge's first.
 TOPICS: Final = {WINS: "judge", "CUS": "style", "RAW": "accuracy", "SPE": "knowledge"}
+#: The measure of how likely a model finds what was said: its loss per token, with the other sign.
+LIKELIHOOD: Final = "log-likelihood per token"
 _FLOOR: Final = "the highest floor"
 #: The name of a system that needs none.
 THIS: Final = "This model"
@@ -171,7 +173,8 @@ class Evidence:
     def topics(self) -> Mapping[str, str]:
         """The subjects of measures in words: replies of one's own dialogues are compared with what was said."""
         has_dialogues = any(report.has_dialogues for report in self.reports.values())
-        return {**TOPICS, "CUS": LIKENESS} if has_dialogues else TOPICS
+        own = {"CUS": LIKENESS, LIKELIHOOD: "likelihood of what was said"}
+        return TOPICS | own if has_dialogues else TOPICS
 
     @cached_property
     def tests(self) -> list[PairTest]:
@@ -260,7 +263,8 @@ class Evidence:
             scope = tests[0].scope.capitalize()
             details = "; ".join(ranges[:_MOST_RANGES])
             evidence.append(f"{scope}: {details}.")
-        evidence += [*self._explain_rates(tests), *self._describe_size(), *self._describe_silence()]
+        evidence += [*self._explain_rates(tests), *self._describe_training()]
+        evidence += [*self._describe_size(), *self._describe_silence()]
         undecided = [f"Not decided: {'; '.join(open_ranges)}."] if open_ranges else []
         verdict = "Nothing here decides which system is better."
         if tests:
@@ -277,16 +281,17 @@ class Evidence:
             tests = [test._replace(pair=pair) for test in self.tests]
             return [*pair], tests
         rivals = [*own, *self.baselines] if is_alone else own
-        tests = [test for test in self.tests if test.measure in TOPICS]
+        tests = [test for test in self.tests if test.measure in self.topics]
         return rivals, [test for test in tests if {*test.pair} <= {*rivals}]
 
     def describe_pairs(self) -> list[str]:
         """Say what was found about every two systems, one's own first: what is decided, and what is not."""
         by_pair: dict[tuple[str, str], list[PairTest]] = {}
         for test in self.tests:
-            if test.measure in TOPICS:
+            if test.measure in self.topics:
                 by_pair.setdefault(test.pair, []).append(test)
         count = format_count(len(self.tests), "test")
+        names = {"CUS": "Rouge-L"} if LIKELIHOOD in self.topics else {}
         verbs = {1: "ahead in", -1: "behind in", 0: f"not decided, corrected for {count}:"}
         sentences = []
         for pair in sorted(by_pair, key=lambda pair: not {*pair} <= {*self.own}):
@@ -294,12 +299,20 @@ class Evidence:
             clauses = []
             for sign, words in verbs.items():
                 matches = [test for test in tests if test.sign == sign]
-                ranges = [f"{test.measure} {test.describe()}" for test in matches]
+                ranges = [f"{names.get(test.measure, test.measure)} {test.describe()}" for test in matches]
                 if ranges:
                     clauses.append(f"{words} {_join(ranges)}")
             subject = f"{' against '.join(pair)} {tests[0].scope}"
             sentences.append(f"{subject}: {'; '.join(clauses)}.")
         return sentences
+
+    def _describe_training(self) -> Iterator[str]:
+        """Say which systems were trained on what the config promises to be new."""
+        for name, report in self.reports.items():
+            contamination = report.contamination or {}
+            if contamination.get("contaminated"):
+                rows = "{held_out} of {contaminated:,} of {rows:,} rows".format(**contamination)
+                yield f"{_quote(name)} was trained on the {rows}: there, its scores show what it memorized."
 
     def _describe_size(self) -> Iterator[str]:
         """Say where there are too few rows or held-out roles."""
@@ -319,9 +332,9 @@ class Evidence:
             yield f"Only {held_out} held out: next to nothing can be decided about new roles."
 
     def _explain_rates(self, tests: Sequence[PairTest]) -> Iterator[str]:
-        """Say what the baseline's own win rate is, where it is compared with another."""
-        pairs = [test.pair for test in tests if test.measure == WINS]
-        if self.judged and any(self.judged.baseline in pair for pair in pairs):
+        """Say what win rates are against."""
+        measures = {test.measure for test in tests}
+        if self.judged and WINS in measures:
             yield f"Win rates are against {_quote(str(self.judged.baseline))}, whose own is 50 %."
 
     def _describe_silence(self) -> Iterator[str]:
@@ -392,7 +405,10 @@ def _describe_winners(winners: Mapping[str, str], rivals: Sequence[str], words: 
     for winner, won in topics.items():
         verb = "" if clauses else " is ahead"
         losers = "" if clauses or preferred else f" of {_name_losers(winner, names)}"
-        clauses.append(f"{names[winner]}{verb}{losers} in {_join(won)}")
+        subject = names[winner]
+        if winner == preferred and not clauses:
+            subject = "it"
+        clauses.append(f"{subject}{verb}{losers} in {_join(won)}")
     preference = f"The judge prefers {names[preferred]}; " if preferred else ""
     return f"{preference}{', '.join(clauses)}."
 

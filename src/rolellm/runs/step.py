@@ -23,7 +23,6 @@ from rolellm.llm.client import Client, Spent
 from rolellm.llm.estimate import Case, Estimate
 from rolellm.llm.llm import LLM, ModelOptions
 from rolellm.llm.model import Accept, Answer, Finish, Outcome, Reply, Request, Usage, accept_text
-from rolellm.llm.settings import describe_model
 from rolellm.runs.run import MANIFEST, R, Run, check_run_folder
 from rolellm.version import __version__
 
@@ -129,9 +128,7 @@ def _write(step: Step[R], result: R, folder: Path, clients: _Clients, llm: LLM |
             write_jsonl(folder / name, content)
         else:
             write_json(folder / name, content)
-    models = None
-    if llm is not None:
-        models = {**llm.describe(), "endpoints": [describe_model(model) for model in llm.models]}
+    models = None if llm is None else llm.describe()
     hashes = {name: hash_file(folder / name) for name in files}
     manifest = {
         "kind": step.kind,
@@ -257,11 +254,6 @@ def _make_stand_in(request: Request, make: Callable[[Request], T]) -> Answer[T]:
     return Answer(request, make(request), Reply("", "stop", Usage(), "stand-in", "stand-in", {}))
 
 
-def plan_requests(step: Step[Any], llm: LLM) -> list[Request]:
-    """List what a stage would ask of models; nothing is sent."""
-    return [request for planned in plan_rounds(step, llm) for request in planned.requests]
-
-
 def estimate_step(step: Step[Any], llm: LLM) -> Estimate:
     """Estimate calls, tokens and cost of a stage; needs neither a key nor a server."""
     estimates: list[Estimate] = []
@@ -272,5 +264,5 @@ def estimate_step(step: Step[Any], llm: LLM) -> Estimate:
         endpoint = None if model is None else llm.settings.endpoints[model]
         estimates.append((own_llm or llm).estimate(requests, endpoint))
     if not estimates:
-        return Estimate(0, Case(), Case(), Case(), max_attempts=llm.options.max_attempts)
+        return Estimate(0, Case(), Case(), max_attempts=llm.options.max_attempts)
     return sum(estimates[1:], estimates[0])

@@ -32,6 +32,7 @@ from rolellm.llm.dispatcher import STOP_REQUEST, StopAskingError
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
     Accept,
+    Answer,
     Failure,
     Finish,
     Message,
@@ -53,7 +54,16 @@ from rolellm.scenes.names import SPOKE_FOR, keep_own_lines
 from rolellm.scenes.prompts import load_scene_prompts
 from rolellm.scenes.scene import ENVIRONMENT, Scene, read_scene
 from rolellm.scenes.speakers import END, choose_in_turn, choose_named, list_candidates, read_speaker
-from rolellm.scenes.visibility import Lapse, SceneTurn, build_chronicle, build_talk, find_lapses
+from rolellm.scenes.visibility import (
+    REPETITION,
+    Lapse,
+    SceneTurn,
+    build_chronicle,
+    build_talk,
+    find_lapses,
+    is_repetition,
+    tell_changes,
+)
 
 SCENES = "scenes.jsonl"
 DIALOGUES = "dialogues.jsonl"
@@ -63,6 +73,8 @@ TRANSCRIPT = "transcript.jsonl"
 _ALSO: Final[tuple[Finish, ...]] = ("length", "refused")
 #: A name needs few tokens; reasoning before it needs some.
 _SPEAKER_TOKENS: Final = 200
+#: What a dry run's turns are made of: words of a token.
+_WORDS: Final = ("word ", "and ", "the ", "light ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +118,6 @@ class _Call:
     name: str
     request: Request
     accept: Accept[str]
-    also: tuple[Finish, ...] = ()
 
 
 class _Asked(NamedTuple):
@@ -114,7 +125,6 @@ class _Asked(NamedTuple):
 
     llm: LLM | None
     folder: str
-    also: tuple[Finish, ...]
 
 
 Playing = Generator[_Call, Outcome[str], PlayedScene]
@@ -138,18 +148,19 @@ class ScenesResult(Result):
         return sum(len(scene.turns) - scene.opening for scene in self.scenes)
 
     def tables(self) -> tuple[Table, ...]:
-        """Build the table of characters: turns, those that spoke for another, and those that knew too much."""
+        """Build the table of characters: turns, and how many spoke for another, repeated one, or knew too much."""
         rows: list[list[Any]] = []
         for scene in self.scenes:
             played = scene.turns[scene.opening :]
             for name in dict.fromkeys(turn.speaker for turn in played):
                 own_turns = [turn for turn in played if turn.speaker == name]
                 spoke_for = sum(SPOKE_FOR in turn.note for turn in own_turns)
+                repeated = sum(REPETITION in turn.note for turn in own_turns)
                 knew = sum(lapse.name == name for lapse in scene.lapses)
-                rows.append([f"{scene.title}: {name}", len(own_turns), spoke_for, knew])
+                rows.append([f"{scene.title}: {name}", len(own_turns), repeated, spoke_for, knew])
         if not rows:
             return ()
-        heads = ("Character", "Turns", "Spoke for another", "Knew what it had not witnessed")
+        heads = ("Character", "Turns", "Repeated", "Spoke for another", "Knew what it had not witnessed")
         return (Table.from_rows("Characters", heads, rows),)
 
     def remarks(self) -> list[str]:
@@ -188,6 +199,7 @@ class PlayScenes(Step[ScenesResult]):
         is_strict: Whether CoSER's protocol is kept to the letter: what a character says for others stays, and where no
             speaker is named, chance decides.
         branched: The characters whose turns are drawn twice; the scene goes on from the first.
+        me: The character whom a person plays, whose lines stay as they were typed.
         on_turn: Called with each scene and turn as it is played.
     """
 
@@ -198,6 +210,7 @@ class PlayScenes(Step[ScenesResult]):
     prompts: str | Path | None = None
     is_strict: bool = False
     branched: Collection[str] = ()
+    me: str | None = None
     on_turn: Callable[[Scene, SceneTurn], object] | None = None
     kind: ClassVar[str] = "scene"
 
@@ -272,17 +285,19 @@ class PlayScenes(Step[ScenesResult]):
 
     def _find_models(self, call: _Call) -> _Asked:
         if call.name in self.cast:
-            return _Asked(self.cast[call.name], f"cast/{make_safe_name(call.name)}", call.also)
+            return _Asked(self.cast[call.name], f"cast/{make_safe_name(call.name)}")
         if call.name in ("", ENVIRONMENT) and self.director is not None:
-            return _Asked(self.director, "director", call.also)
-        return _Asked(None, "", call.also)
+            return _Asked(self.director, "director")
+        return _Asked(None, "")
 
     def _make_round(self, asked: _Asked, calls: Sequence[_Call]) -> Round[str]:
         accepts = {call.request.tag: call.accept for call in calls}
+        names = {call.name or "who speaks next" for call in calls}
         return Round(
             [call.request for call in calls],
             lambda request, reply: accepts[request.tag](request, reply),
-            also=asked.also,
+            names.pop() if len(names) == 1 else "",
+            also=_ALSO,
             stand_in=_make_stand_in,
             llm=asked.llm,
             folder=asked.folder,
@@ -311,7 +326,33 @@ class PlayScenes(Step[ScenesResult]):
             "prompts": {language: each.hash for language, each in prompts.items()},
             "own_prompts": own,
             "cast": {name: llm.describe() for name, llm in self.cast.items()},
+            "director": self.director and self.director.describe(),
         }
+
+
+@dataclass(frozen=True)
+class JudgedPlay(Step[None]):
+    """Scenes to play and to judge, to estimate both.
+
+    Attributes:
+        play: The scenes.
+        judge: The model that judges.
+        prepare_judging: Makes the judging of what was played.
+        settings: Nothing to set.
+    """
+
+    play: PlayScenes
+    judge: LLM
+    prepare_judging: Callable[[ScenesResult], Step[Any]]
+    settings: Any = None
+    kind: ClassVar[str] = "scene"
+
+    def plan(self, llm: LLM) -> Plan[None]:
+        """Play, and ask the judge."""
+        result = yield from self.play.plan(llm)
+        judging = self.prepare_judging(result)
+        verdicts = next(judging.plan(self.judge))
+        yield replace(verdicts, llm=self.judge, stand_in=None)
 
 
 class _Stage:
@@ -368,12 +409,23 @@ class _Stage:
                 ended = f"no turn of {speaker}: {outcome.reason}"
                 break
             usage += outcome.reply.usage
-            text, spoken_for = keep_own_lines(outcome.value, speaker, scene.names)
-            if self._step.is_strict:
-                text = outcome.value
+            text, remark = outcome.value, ""
+            if speaker != self._step.me:
+                own_text, remark = keep_own_lines(text, speaker, scene.names)
+                text = text if self._step.is_strict else own_text
+            if self._may_ask_again(speaker) and is_repetition(text, turns):
+                second = yield self._ask_again(call)
+                new_text = ""
+                if isinstance(second, Answer):
+                    usage += second.reply.usage
+                    new_text, new_remark = keep_own_lines(second.value, speaker, scene.names)
+                if strip_inner_thoughts(new_text) and not is_repetition(new_text, turns):
+                    text, remark = new_text, new_remark
+                else:
+                    remark = "; ".join(filter(None, (remark, REPETITION)))
             if speaker in self._step.branched and outcome.reply.finish == "stop":
                 self.branching.append((call, scene, text))
-            self._add(turns, speaker, text, "; ".join(filter(None, (note, spoken_for))))
+            self._add(turns, speaker, text, "; ".join(filter(None, (note, remark))))
             if len(turns) < scene.turns:
                 speaker, note = yield from self._choose(turns)
         if speaker is None:
@@ -416,11 +468,22 @@ class _Stage:
             names = ", ".join(scene.names)
             text = self._prompts.environment.fill(setting=scene.setting, topic=scene.topic, names=names)
             request = self._request(text, turns, self._step.settings.sampling, "environment")
-            return _Call(speaker, request, accept_speech, _ALSO)
+            return _Call(speaker, request, accept_speech)
         player = self._players[speaker]
         prompt = player.prompt(build_talk(scene, turns, speaker), more=self._tell(speaker))
         request = replace(player.request(prompt), tag=self._tag(turns, speaker))
-        return _Call(speaker, request, accept_speech, _ALSO)
+        return _Call(speaker, request, accept_speech)
+
+    def _may_ask_again(self, speaker: str) -> bool:
+        """Tell whether a model plays the character, and CoSER's protocol does not ask only once."""
+        return not self._step.is_strict and speaker not in (ENVIRONMENT, self._step.me)
+
+    def _ask_again(self, call: _Call) -> _Call:
+        """Ask for something new; the turn that repeats an earlier one is not shown, or it would be copied."""
+        *earlier, last = call.request.messages
+        words = load_template(self._scene.language, "scene_again").fill(name=call.name)
+        messages = (*earlier, replace(last, content=f"{last.content}\n\n{words}"))
+        return replace(call, request=replace(call.request, messages=messages))
 
     def _tell(self, name: str) -> str:
         """Tell a character of the scene: what everybody knows, whom it meets, and what it wants."""
@@ -456,7 +519,7 @@ class _Stage:
         sampling = Sampling(temperature=0.0, max_tokens=_SPEAKER_TOKENS)
         request = self._request(text, turns, sampling, "speaker")
         request = replace(request, repair=load_template(scene.language, "repair").text)
-        outcome = yield _Call("", request, read_speaker(candidates, may_end=may_end), _ALSO)
+        outcome = yield _Call("", request, read_speaker(candidates, may_end=may_end))
         if isinstance(outcome, Failure):
             return None, f"no choice of the next speaker: {outcome.reason}"
         if outcome.value:
@@ -492,7 +555,8 @@ def play_scene(
         prompts: A YAML file with prompts of your own, see `rolellm.scenes.prompts.OwnPrompts`.
         me: The character whose lines you type.
         branches: Draw each turn of a model twice, for `rolellm.preferences.judge_branches`.
-        show: Called with each turn as it is played; with `me`, with what this character sees of it.
+        show: Called with each turn as it is played, and with who comes and leaves as a turn without a speaker; with
+            `me`, with what this character sees of it.
         read_line: Called for each line of yours with a prompt; by default reads it from the terminal.
         out: The run's folder, with ``transcript.jsonl`` as it goes; the same call goes on with a scene that stopped.
         options: Fields of `rolellm.playing.settings.PlaySettings`, such as ``temperature``.
@@ -506,7 +570,12 @@ def play_scene(
     models = {name: LLM.resolve(model) for name, model in (cast or {}).items()}
     if me is not None:
         scene.character(me)
-        person = LLM.of(ScriptedModel(partial(_read_line, me, read_line), rules_hash="a person", name=me))
+
+        def read_turn(prompt: str) -> str:
+            transcript.tell_changes(scene.list_present(transcript.turns + 1))
+            return read_line(prompt)
+
+        person = LLM.of(ScriptedModel(partial(_read_line, me, read_turn), rules_hash="a person", name=me))
         person.options = replace(person.options, show_progress=False)
         models[me] = person
     if llm is None:
@@ -515,7 +584,7 @@ def play_scene(
             raise SettingsError(f"{without[0]} has no model; give one for all, or name its own in the cast")
         llm = next(iter(models.values()))
     with use_working_folder(PlayScenes.kind, out) as folder:
-        transcript = _Transcript(folder, scene.title, me, show)
+        transcript = _Transcript(folder, scene, me, show)
         step = PlayScenes(
             [scene],
             read(PlaySettings, options),
@@ -523,6 +592,7 @@ def play_scene(
             director=None if director is None else LLM.resolve(director),
             prompts=prompts,
             branched=[name for name in scene.names if branches and name != me],
+            me=me,
             on_turn=transcript.add,
         )
         run = run_step(step, LLM.resolve(llm), folder)
@@ -533,27 +603,39 @@ def play_scene(
 class _Transcript:
     """Writes the turns of a scene to a file as they come, and shows them."""
 
-    def __init__(self, folder: Path, title: str, me: str | None, show: Callable[[SceneTurn], object] | None) -> None:
+    def __init__(self, folder: Path, scene: Scene, me: str | None, show: Callable[[SceneTurn], object] | None) -> None:
         self._path = folder / TRANSCRIPT
-        earlier = title
+        earlier = scene.title
         # There may be none yet, or half a line.
         with suppress(OSError, ValueError, LookupError), self._path.open(encoding="utf-8") as stream:
             earlier = json.loads(stream.readline())["scene"]
-        if earlier != title:
+        if earlier != scene.title:
             raise SettingsError(f"{folder} holds the scene {earlier}; name another folder for this one (--out)")
+        self._scene = scene
         self._me = me
         self._show = show
+        self._present: Sequence[str] = ()
+        self.turns = 0
 
     def add(self, scene: Scene, turn: SceneTurn) -> None:
         # The first turn begins the file anew: those of an earlier run come again from its journal.
         with self._path.open("w" if turn.turn == 1 else "a", encoding="utf-8") as stream:
             stream.write(json.dumps({"scene": scene.title, **asdict(turn)}, ensure_ascii=False) + "\n")
-        if self._show is None:
+        self.turns = turn.turn
+        if self._show is None or self._me not in (None, *turn.present):
             return
-        if self._me in (None, turn.speaker):
+        self.tell_changes(turn.present)
+        if self._me not in (None, turn.speaker):
+            turn = replace(turn, text=strip_inner_thoughts(turn.text))
+        if turn.text:
             self._show(turn)
-        elif self._me in turn.present and turn.visible_text:
-            self._show(replace(turn, text=strip_inner_thoughts(turn.text)))
+
+    def tell_changes(self, present: Sequence[str]) -> None:
+        """Show who came and left since the last turn that was shown."""
+        if self._show is not None:
+            for text in tell_changes(self._scene, self._present, present, self._me):
+                self._show(SceneTurn(self.turns, "", text, tuple(present)))
+        self._present = present
 
 
 def _read_line(me: str, read_line: Callable[[str], str], _: Request) -> str:
@@ -573,7 +655,8 @@ def _read_line(me: str, read_line: Callable[[str], str], _: Request) -> str:
 
 
 def _make_stand_in(request: Request) -> str:
-    """Make a turn for a dry run: half of what is allowed; for a choice of speaker, whoever is named first."""
+    """Make a turn for a dry run, unlike all others: half of what is allowed; who speaks is nobody's choice."""
     if request.tag.endswith("/speaker"):
-        return END
-    return "word " * (request.sampling.max_tokens // 2)
+        return ""
+    draw = Random(f"{request.tag} {request.repeat}")
+    return "".join(draw.choices(_WORDS, k=request.sampling.max_tokens // 2))

@@ -35,7 +35,7 @@ class SceneCharacter:
     description: str = ""
     motivation: str = ""
     known_as: str = ""
-    present: str = ""
+    present: str | int = ""
 
     def __post_init__(self) -> None:
         if not self.card and not self.description.strip():
@@ -55,10 +55,11 @@ class SceneCharacter:
         return False
 
     def _spans(self) -> Iterator[tuple[int, int]]:
-        if not self.present.strip():
+        present = str(self.present)
+        if not present.strip():
             yield 1, _FOREVER
             return
-        for part in self.present.split(","):
+        for part in present.split(","):
             match = _SPAN.fullmatch(part.strip())
             if match is None:
                 raise SettingsError(f"{self.name}: present is {self.present!r}; write turns, such as 1-4, 9-")
@@ -112,7 +113,7 @@ class Scene:
     title: str = ""
     topic: str = ""
     language: Language = "en"
-    opening: tuple[dict[str, str], ...] = ()
+    opening: tuple[dict[str, str] | str, ...] = ()
     first: str = ""
     environment: bool = False
     speakers: Literal["in turn", "named", "model"] = "in turn"
@@ -151,9 +152,21 @@ class Scene:
         return tuple(character.name for character in self.characters)
 
     @property
+    def is_directed(self) -> bool:
+        """True if a model chooses the speakers, or tells what happens around them."""
+        return self.environment or self.speakers == "model"
+
+    @property
     def opening_lines(self) -> list[tuple[str, str]]:
         """The speaker and the text of each opening line."""
-        return [(name, text) for line in self.opening for name, text in line.items()]
+        lines: list[tuple[str, str]] = []
+        for line in self.opening:
+            if isinstance(line, str):
+                # A colon of Chinese, or a line in quotes, makes no section of YAML.
+                name, *text = re.split(r"\s*[:：]\s*", line, maxsplit=1)
+                line = {name: "".join(text)}
+            lines += line.items()
+        return lines
 
     def character(self, name: str) -> SceneCharacter:
         """Return a character by name.
@@ -180,7 +193,8 @@ class Scene:
         """Tell an onlooker, or the person who plays a character, what the scene is about."""
         lines = [self.setting, self.topic]
         if me is not None:
-            lines += [f"You are {me}. You meet: {self.describe_others(me)}", self.character(me).motivation]
+            others = self.describe_others(me)
+            lines += [f"You are {me}.", others and f"You meet: {others}", self.character(me).motivation]
         return "\n\n".join(filter(None, lines))
 
     def list_present(self, turn: int) -> list[str]:

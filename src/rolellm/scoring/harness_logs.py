@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
-from rolellm.core.errors import DataError, PredictionError
+from rolellm.core.errors import PredictionError
 from rolellm.core.foreign import read_parquet
 from rolellm.core.jsonl import read_json, read_jsonl
 
@@ -19,12 +19,11 @@ from rolellm.core.jsonl import read_json, read_jsonl
 _DETAILS: Final = ("doc.specific.id", "model_response.text", "model_response.text_post_processed")
 
 
-def read_logged(path: Path, bad: list[DataError]) -> Iterator[tuple[int, Mapping[str, Any]]]:
+def read_logged(path: Path) -> Iterator[tuple[int, Mapping[str, Any]]]:
     """The objects of a file of predictions, or those that a harness logged.
 
     Args:
         path: JSON Lines, a log of inspect_ai, or the details of lighteval.
-        bad: Where broken lines go, as errors that know their line.
 
     Yields:
         The line number (where there are no lines, the sample's), counted from 1, and the object.
@@ -42,7 +41,7 @@ def read_logged(path: Path, bad: list[DataError]) -> Iterator[tuple[int, Mapping
     if path.suffix == ".json":
         yield from _read_inspect_log(path)
         return
-    for line, value in read_jsonl(path, bad=bad):
+    for line, value in read_jsonl(path):
         doc = value.get("doc")
         replies = value.get("filtered_resps")
         if isinstance(doc, dict) and isinstance(replies, list) and replies:
@@ -80,7 +79,3 @@ def _name_format(format_name: str, path: Path) -> Iterator[None]:
         raise PredictionError(
             f"not {format_name}: its values are not where that harness writes them", path=path
         ) from error
-    except PredictionError:
-        raise
-    except DataError as error:
-        raise PredictionError(error.problem, path=path) from error

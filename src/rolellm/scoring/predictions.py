@@ -13,15 +13,15 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from rolellm.core.errors import DataError, PredictionError, SettingsError, StoppedShortError
 from rolellm.core.fingerprint import hash_bytes, hash_file
-from rolellm.core.jsonl import parse_object, read_json, write_jsonl
+from rolellm.core.jsonl import parse_object, read_json
 from rolellm.core.records import Prediction, Row
 from rolellm.core.settings import describe_changes
 from rolellm.core.text import join_names
@@ -44,7 +44,6 @@ class PredictionFile:
         sha256: Of its content, in hex.
         count: Predictions read from it.
         meta: The sidecar's object; ``None`` where there is no sidecar, so that how the file was made is not known.
-        bad: Lines that were skipped, as errors that know their line.
         several: Lines whose ``generated`` held more than one reply; the first is the one that is scored.
     """
 
@@ -52,13 +51,7 @@ class PredictionFile:
     sha256: str
     count: int
     meta: dict[str, Any] | None = None
-    bad: tuple[DataError, ...] = ()
     several: int = 0
-
-    @property
-    def bad_path(self) -> Path:
-        """The file for bad lines: ``P.bad.jsonl`` next to ``P.jsonl``."""
-        return self.path.with_name(f"{self.path.name.removesuffix('.jsonl')}.bad.jsonl")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,20 +104,19 @@ class Predictions:
         return f"prediction {index}" if file is None else f"{file.path}:{self.items[index].line}"
 
 
-def read_predictions(paths: str | Path | Iterable[str | Path], *, skip_bad: bool = False) -> Predictions:
+def read_predictions(paths: str | Path | Iterable[str | Path]) -> Predictions:
     """Read one or more files of predictions, such as a baseline's general and role-specific halves.
 
     Args:
         paths: JSON Lines files; a BOM, CRLF and blank lines are accepted, and so is JSON with other keys.
-        skip_bad: Move bad lines to ``P.bad.jsonl`` and count them, instead of stopping at the first.
 
     Raises:
-        PredictionError: When a file is not there, has a bad line (named, unless ``skip_bad``) or holds no prediction.
+        PredictionError: When a file is not there, has a bad line (named) or holds no prediction.
     """
     items: list[Prediction] = []
     files = []
     for path in [paths] if isinstance(paths, str | Path) else paths:
-        read, file = _read_file(Path(path), skip_bad=skip_bad)
+        read, file = _read_file(Path(path))
         items += read
         files.append(file)
     if not files:
@@ -132,34 +124,20 @@ def read_predictions(paths: str | Path | Iterable[str | Path], *, skip_bad: bool
     return Predictions(tuple(items), tuple(files))
 
 
-def _read_file(path: Path, *, skip_bad: bool) -> tuple[list[Prediction], PredictionFile]:
+def _read_file(path: Path) -> tuple[list[Prediction], PredictionFile]:
     if not path.is_file():
         raise PredictionError("not a file; expected predictions in JSON Lines", path=path)
     items: list[Prediction] = []
-    bad: list[DataError] = []
     several = 0
-    for line, value in read_logged(path, bad):
-        try:
+    try:
+        for line, value in read_logged(path):
             items.append(_parse(value, path, line))
-        except PredictionError as error:
-            bad.append(error)
-        else:
             several += "prediction" not in value and len(value["generated"]) > 1
-        if bad and not skip_bad:
-            break
-    bad.sort(key=lambda error: error.line or 0)
-    file = PredictionFile(path, hash_file(path), len(items), read_sidecar(path), tuple(bad), several)
-    reason = ""
-    if bad:
-        first = bad[0]
-        if not skip_bad:
-            problem = f"{first.problem}. --set skip_bad=true skips such lines"
-            raise PredictionError(problem, path=path, line=first.line) from first
-        _set_aside(file)
-        reason = f"; all its {len(bad)} lines are bad, see {file.bad_path}"
+    except DataError as error:
+        raise PredictionError(error.problem, path=path, line=error.line) from error
     if not items:
-        raise PredictionError(f"has no predictions{reason}", path=path)
-    return items, file
+        raise PredictionError("has no predictions", path=path)
+    return items, PredictionFile(path, hash_file(path), len(items), read_sidecar(path), several)
 
 
 def _parse(value: Mapping[str, Any], path: Path, line: int) -> Prediction:
@@ -173,7 +151,7 @@ def _parse(value: Mapping[str, Any], path: Path, line: int) -> Prediction:
             keys = ", ".join(map(repr, value)) or "none"
             raise DataError(f"it does not say which row it answers (keys: {keys})")
     except DataError as error:
-        raise PredictionError(f"{error.problem}; {_EXPECTED}", path=path, line=line) from error
+        raise DataError(f"{error.problem}; {_EXPECTED}", path=path, line=line) from error
     return prediction
 
 
@@ -201,18 +179,6 @@ def describe_decoding(generation: Mapping[str, Any]) -> str:
             words.append(f"{key} {decoding[key]}")
     words.append(f"at most {decoding.get('max_new_tokens')} tokens")
     return ", ".join(words)
-
-
-def _set_aside(file: PredictionFile) -> None:
-    """Write each bad line with its number and reason; the file itself is left as it is."""
-    reasons = {error.line: error.problem for error in file.bad}
-    with file.path.open("rb") as stream:
-        lines = []
-        for number, raw in enumerate(stream, start=1):
-            if number in reasons:
-                text = raw.decode("utf-8", "backslashreplace").rstrip("\r\n")
-                lines.append({"line": number, "reason": reasons[number], "text": text})
-    write_jsonl(file.bad_path, lines)
 
 
 def is_paths(value: Any) -> bool:
@@ -281,8 +247,8 @@ def hash_predictions(items: Sequence[Prediction]) -> str:
     return hash_bytes(json.dumps(texts).encode("ascii"))
 
 
-Method = Literal["id", "exact", "trimmed"]
-_Key = tuple[Method, str, str]
+#: How a row is looked up, in this order: ``id``, ``exact``, ``trimmed``; and by what.
+_Key = tuple[str, str, str]
 _EXAMPLES = 3
 _QUESTION_WIDTH = 40
 
@@ -319,14 +285,12 @@ class Matching:
 
     Attributes:
         answers: For each row, the index of its prediction, or ``None``.
-        matched_by: How many rows were matched by ``id``, ``exact`` and ``trimmed``.
         unmatched_rows: Indices of rows without a prediction.
         unmatched_predictions: Indices of predictions that answer no row.
         findings: What a reader must know, in order of weight.
     """
 
     answers: tuple[int | None, ...]
-    matched_by: dict[Method, int]
     unmatched_rows: tuple[int, ...]
     unmatched_predictions: tuple[int, ...]
     findings: tuple[MatchFinding, ...]
@@ -345,24 +309,17 @@ def match_predictions(rows: Sequence[Row], predictions: Predictions, *, where: s
     """
     items = predictions.items
     index = _Index(rows, items)
-    answers: list[int | None] = []
-    methods = Counter[Method]()
-    for row in rows:
-        match = index.find_answer(row)
-        answers.append(match and match[0])
-        if match is not None:
-            methods[match[1]] += 1
-    if not methods:
+    answers = list(map(index.find_answer, rows))
+    used = {answer for answer in answers if answer is not None}
+    if not used:
         raise PredictionError(_explain_no_match(rows, predictions, where))
-    used = Counter(answer for answer in answers if answer is not None)
     unmatched_rows = [number for number, answer in enumerate(answers) if answer is None]
     unmatched, differing, same = _sort_unused(items, answers, used, index)
-    conflicts = sorted(index.conflicts & used.keys())
+    conflicts = sorted(index.conflicts & used)
     empty = [number for number in sorted(used) if not items[number].prediction.strip()]
-    shared = sum(count > 1 for count in used.values())
     findings = [_report_unanswered(rows, unmatched_rows, where)]
     for kind, numbers, text, is_refused in (
-        ("unmatched_predictions", unmatched, _describe_unmatched(rows, items, unmatched, where), True),
+        ("unmatched_predictions", unmatched, f"predictions that match no row of {where} and are not scored", True),
         ("duplicates_differing", differing, _DIFFERING, True),
         ("id_conflicts", conflicts, _CONFLICTS, True),
         ("duplicates_same", same, "predictions that repeat an earlier one word for word (they count once)", False),
@@ -373,9 +330,8 @@ def match_predictions(rows: Sequence[Row], predictions: Predictions, *, where: s
             examples.append(f"{predictions.locate(number)}: {describe_item(items[number])}")
         count = len(numbers)
         findings.append(MatchFinding(kind, count, f"{text}: {count:,}", tuple(examples), is_refused))
-    findings.append(MatchFinding("shared", shared, f"predictions that answer several rows each: {shared:,}", (), False))
     present = tuple(finding for finding in findings if finding.count)
-    return Matching(tuple(answers), dict(methods), tuple(unmatched_rows), tuple(unmatched), present)
+    return Matching(tuple(answers), tuple(unmatched_rows), tuple(unmatched), present)
 
 
 _DIFFERING = "predictions that differ from an earlier one for the same row (the first counts)"
@@ -403,19 +359,15 @@ class _Index:
             for key in keys:
                 self.items.setdefault(key, number)
 
-    def find_answer(self, row: Row) -> tuple[int, Method] | None:
-        """The prediction that answers a row, and how it was found."""
-        for key in _list_keys(row.id, row.role, row.question):
-            if key in self.items:
-                return self.items[key], key[0]
-        return None
+    def find_answer(self, row: Row) -> int | None:
+        """The prediction that answers a row."""
+        keys = _list_keys(row.id, row.role, row.question)
+        return next((self.items[key] for key in keys if key in self.items), None)
 
     def find_row(self, item: Prediction) -> int | None:
         """The row that a prediction would answer if no other did."""
-        for key in _list_keys(item.id, item.role, item.question):
-            if key in self.rows:
-                return self.rows[key]
-        return None
+        keys = _list_keys(item.id, item.role, item.question)
+        return next((self.rows[key] for key in keys if key in self.rows), None)
 
 
 def _list_keys(name: str | None, role: str | None, question: str | None) -> list[_Key]:
@@ -435,7 +387,7 @@ def _is_contradicting(item: Prediction, row: Row) -> bool:
 
 
 def _sort_unused(
-    items: Sequence[Prediction], answers: Sequence[int | None], used: Mapping[int, int], index: _Index
+    items: Sequence[Prediction], answers: Sequence[int | None], used: Collection[int], index: _Index
 ) -> tuple[list[int], list[int], list[int]]:
     """Predictions that won no row: those that match none, and those that came second with another or the same text."""
     unmatched: list[int] = []
@@ -453,20 +405,6 @@ def _sort_unused(
         else:
             differing.append(number)
     return unmatched, differing, same
-
-
-def _describe_unmatched(rows: Sequence[Row], items: Sequence[Prediction], numbers: Sequence[int], where: str) -> str:
-    row_roles = {row.role for row in rows}
-    strange_roles = []
-    for number in numbers:
-        role = items[number].role
-        if role is not None and role not in row_roles:
-            strange_roles.append(role)
-    hint = ""
-    if strange_roles:
-        names = _list_names(strange_roles)
-        hint = f" ({len(strange_roles):,} by roles that are not there, as if from another config: {names})"
-    return f"predictions that match no row of {where}{hint} and are not scored"
 
 
 def _report_unanswered(rows: Sequence[Row], numbers: Sequence[int], where: str) -> MatchFinding:
@@ -497,7 +435,7 @@ def _explain_no_match(rows: Sequence[Row], predictions: Predictions, where: str)
     lines = [f"none of the predictions ({len(items):,}) matches any of the {len(rows):,} rows of {where}."]
     for file in predictions.files:
         meta = file.meta or {}
-        made_for = "/".join(str(meta[key]) for key in ("config", "split") if key in meta)
+        made_for = "/".join(str(meta[key]) for key in ("config", "split") if meta.get(key))
         if made_for not in ("", where):
             lines.append(f"{file.path} was generated for {made_for}.")
     row_roles = {row.role for row in rows}

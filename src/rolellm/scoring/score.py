@@ -83,7 +83,6 @@ def build_fingerprint(
         "tokenizer": dict(tokenizers),
         "reference_choice": f"the reference with the highest {value}",
         "average": "mean over rows",
-        "missing": options.missing,
         "interval": {"method": "Student's t, cluster jackknife over questions", "level": LEVEL},
         "dataset": dataset,
         "predictions": files or [{"sha256": hash_predictions(predictions.items), "generation": None}],
@@ -119,13 +118,9 @@ def _find_sidecar_conflicts(predictions: Predictions, options: ScoreOptions) -> 
             yield MatchFinding("made_for_other_data", file.count, text, ())
 
 
-def _find_skipped_lines(predictions: Predictions) -> Iterator[MatchFinding]:
-    """Report bad lines that were set aside, and replies beyond the first that were left out."""
+def _find_further_replies(predictions: Predictions) -> Iterator[MatchFinding]:
+    """Report replies beyond the first that were left out."""
     for file in predictions.files:
-        if file.bad:
-            text = f"bad lines of {file.path}, set aside in {file.bad_path}: {len(file.bad):,}"
-            examples = tuple(f"line {error.line}: {error.problem}" for error in file.bad[:3])
-            yield MatchFinding("bad_lines", len(file.bad), text, examples, refused=False)
         if file.several:
             text = f"lines of {file.path} with several replies, of which the first is scored: {file.several:,}"
             yield MatchFinding("several_generated", file.several, text, (), refused=False)
@@ -161,7 +156,7 @@ def score(
             the model was trained on a row.
     """
     chosen = read(ScoreOptions, {"protocol": protocol, **options})
-    files = read_predictions(predictions, skip_bad=chosen.skip_bad) if is_paths(predictions) else None
+    files = read_predictions(predictions) if is_paths(predictions) else None
     table = predictions if dataset is None else dataset
     if files is not None and dataset is None:
         chosen, table = _load_answered_rows(files, chosen)
@@ -245,7 +240,7 @@ def score_rows(
     if options.strict and refused:
         raise PredictionError("refused, as asked by strict: " + "; ".join(refused))
     tokenizers = _choose_tokenizers(rows, options)
-    jobs = list(_list_jobs(rows, predictions, matching, options))
+    jobs = list(_list_jobs(rows, predictions, matching))
     scores = tuple(_score_jobs(jobs, tokenizers, options, label))
     clean = None
     trained_on = None
@@ -267,7 +262,7 @@ def score_rows(
         by_role=summarize_by(scores, attrgetter("role")),
         by_language=by_language if len(tokenizers) > 1 else {},
         by_reference_type={kind: summary["SPE"] for kind, summary in by_kind.items()},
-        counts={"matched_by": matching.matched_by, **{finding.kind: finding.count for finding in findings}},
+        counts={finding.kind: finding.count for finding in findings},
         warnings=tuple(map(str, findings)),
         findings=findings,
         answers=matching.answers,
@@ -285,34 +280,28 @@ def _collect_findings(
         findings.append(trained)
     for finding in matching.findings:
         if finding.kind == "unmatched_rows":
-            is_zero = options.missing == "zero"
-            left_out = "they are left out, and the score is that of the others alone"
-            treatment = "they count as 0" if is_zero else left_out
-            finding = replace(finding, text=f"{finding.text}; {treatment}", refused=not is_zero)
+            text = f"{finding.text}; they are left out, and the score is that of the others alone"
+            finding = replace(finding, text=text)
         findings.append(finding)
-    return (*findings, *_find_skipped_lines(predictions))
+    return (*findings, *_find_further_replies(predictions))
 
 
 class _ScoreJob(NamedTuple):
-    """One prediction (``None``: not answered) against the references of one metric."""
+    """One prediction against the references of one metric."""
 
     row: Row
     metric: Metric
-    text: str | None
+    text: str
     references: list[str]
 
 
-def _list_jobs(
-    rows: Sequence[Row], predictions: Predictions, matching: Matching, options: ScoreOptions
-) -> Iterator[_ScoreJob]:
+def _list_jobs(rows: Sequence[Row], predictions: Predictions, matching: Matching) -> Iterator[_ScoreJob]:
     for row, answer in zip(rows, matching.answers, strict=True):
-        text = None if answer is None else predictions.items[answer].prediction
-        if text is None and options.missing == "skip":
-            continue
-        yield from _list_row_jobs(row, text)
+        if answer is not None:
+            yield from _list_row_jobs(row, predictions.items[answer].prediction)
 
 
-def _list_row_jobs(row: Row, text: str | None) -> Iterator[_ScoreJob]:
+def _list_row_jobs(row: Row, text: str) -> Iterator[_ScoreJob]:
     # Rows that were judged as plain lists may have no reference.
     if row.references:
         metric: Metric = "CUS" if row.subset == "general" else "SPE"
@@ -378,7 +367,7 @@ def _score_jobs(
             texts = []
             references = []
             for number, job in enumerate(jobs):
-                if job.row.language == language and job.text is not None:
+                if job.row.language == language:
                     numbers.append(number)
                     texts.append(job.text)
                     references.append(job.references)
@@ -388,13 +377,12 @@ def _score_jobs(
                 bar.update()
     field = VALUE_FIELD[options.protocol]
     for number, job in enumerate(jobs):
-        yield _make_row_score(job, rouge.get(number), field)
+        yield _make_row_score(job, rouge[number], field)
 
 
-def _make_row_score(job: _ScoreJob, rouge: RougeScore | None, field: str) -> RowScore:
+def _make_row_score(job: _ScoreJob, rouge: RougeScore, field: str) -> RowScore:
     row = job.row
-    unanswered = {**dict.fromkeys(RougeScore._fields, 0.0), "reference": None}
-    figures: dict[str, Any] = unanswered if rouge is None else rouge._asdict()
+    figures: dict[str, Any] = rouge._asdict()
     return RowScore(
         id=row.id,
         role=row.role,

@@ -54,7 +54,7 @@ class RowScore:
         precision: Against the chosen reference.
         recall: Against the chosen reference.
         f1: Against the chosen reference.
-        reference: Index of the chosen reference; ``None`` for a row that was not answered and counts as 0.
+        reference: Index of the chosen reference.
     """
 
     id: str
@@ -68,7 +68,7 @@ class RowScore:
     precision: float
     recall: float
     f1: float
-    reference: int | None
+    reference: int
 
 
 def get_reference_kind(row: Row) -> ReferenceKind | None:
@@ -211,7 +211,7 @@ class ScoreReport(Result):
         by_role: Metrics of each role, in order of appearance.
         by_language: Metrics of each language, where there are several.
         by_reference_type: SPE by the type of a row's references (``script_agnostic``, ``script_based``, ``mixed``).
-        counts: Rows by how they were matched, and the count of each finding.
+        counts: The count of each finding.
         warnings: What a reader must know about the score; to be shown with it.
         scale: Floors and what a reference reaches, and where the model is between them; ``None`` where nobody asked for
             them.
@@ -230,7 +230,7 @@ class ScoreReport(Result):
     by_role: dict[str, Summary] = field(default_factory=dict)
     by_language: dict[str, Summary] = field(default_factory=dict)
     by_reference_type: dict[str, Measured] = field(default_factory=dict)
-    counts: dict[str, Any] = field(default_factory=dict)
+    counts: dict[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
     scale: ScoreScale | None = None
     findings: Annotated[tuple[MatchFinding, ...], _NotInJson] = ()
@@ -248,7 +248,6 @@ class ScoreReport(Result):
         try:
             recipe = value.get("fingerprint", {})
             options = {key: value.get(key) for key in _JSON_OPTIONS}
-            options["missing"] = recipe.get("missing")
             options["dataset_fingerprint"] = recipe.get("dataset", {}).get("fingerprint")
             fields = {**value, "options": read(ScoreOptions, options), "rows": ()}
             return read_as(cls, fields, "the report")
@@ -314,21 +313,6 @@ class ScoreReport(Result):
         """The recipe, and which floors and references are absent."""
         scale = self.scale.notes if self.scale else ()
         return ". ".join(filter(None, (self.recipe, *scale)))
-
-    def to_pandas(self) -> Any:
-        """A ``pandas.DataFrame``: ``part``, ``metric``, and the columns of `Interval`.
-
-        Parts are those of `parts`, then the roles as ``role NAME``; metrics without rows are left out.
-        """
-        import pandas
-
-        parts = self.parts | {f"role {name}": summary for name, summary in self.by_role.items()}
-        lines = []
-        for part, summary in parts.items():
-            for metric, interval in summary.items():
-                if interval is not None:
-                    lines.append({"part": part, "metric": metric, **interval.to_columns()})
-        return pandas.DataFrame(lines, columns=["part", "metric", *Interval(0).to_columns()])
 
     @property
     def published(self) -> PublishedTable | None:

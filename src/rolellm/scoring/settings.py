@@ -77,16 +77,12 @@ class ScoreOptions(DataSettings):
     Attributes:
         protocol: rouge-score (F1), or paper (recall, as in the published tables).
         tokenizer: Another tokenizer of the protocol, such as characters (for Chinese).
-        missing: Rows without a prediction: skip them, or count them as 0.
         strict: Fail on unmatched rows or predictions, contradictions, and rows trained on.
-        skip_bad: Move bad lines of P.jsonl to P.bad.jsonl and count them.
     """
 
     protocol: Protocol = "rouge-score"
     tokenizer: Advanced[str | None] = None
-    missing: Advanced[Literal["skip", "zero"]] = "skip"
     strict: Advanced[bool] = False
-    skip_bad: Advanced[bool] = False
 
     def __post_init__(self) -> None:
         if self.tokenizer is not None:

@@ -104,7 +104,6 @@ class StyleFigures:
 
     Attributes:
         top1: Share that sound most like their role.
-        top5: Share whose role is among the five likeliest.
         chance: What `top1` would be by chance.
         same_instruction: Share of pairs with another role that answers the same instruction in which the own role is
             the likelier one.
@@ -113,7 +112,6 @@ class StyleFigures:
     """
 
     top1: Measured
-    top5: Measured
     chance: float
     same_instruction: Measured
     by_role: dict[str, Measured]
@@ -177,10 +175,10 @@ class StyleResult(Result):
         for language, style in self.leading.items():
             for name, figures in style.parts.items():
                 label = "the meter, on references" if name == "references" else name
-                cells = (figures.top1, figures.top5, figures.same_instruction)
+                cells = (figures.top1, Interval(figures.chance), figures.same_instruction)
                 rows.append(TableRow((language, label), cells))
             by_role.append(_build_role_table(language, style))
-        columns = ("Top-1 %", "Top-5 %", "Told from another role %")
+        columns = ("Top-1 %", "Chance %", "Told from another role %")
         return [Table("Style", ("Language", "Measured"), columns, tuple(rows)), *by_role]
 
     def notes(self) -> Sequence[str]:
@@ -390,8 +388,6 @@ class StyleMeter:
 
     def __init__(self, rows: Sequence[Row], language: Language) -> None:
         require("sklearn", extra="style")
-        from sklearn.feature_extraction.text import TfidfTransformer
-        from sklearn.pipeline import make_pipeline, make_union
         from sklearn.svm import LinearSVC
 
         rows = [row for row in rows if row.language == language and row.references]
@@ -408,8 +404,7 @@ class StyleMeter:
                 f"{language})"
             )
         self._language = language
-        views = [make_pipeline(counter, TfidfTransformer(sublinear_tf=True)) for counter in _build_counters(language)]
-        self._vectors = make_union(*views)
+        self._vectors = _build_vectors(language)
         features = self._vectors.fit_transform(self._mask(learned))
         machine = LinearSVC(C=COST, random_state=0, class_weight="balanced")
         machine.fit(features, [self.voices.index(reply.role) for reply in learned])
@@ -461,7 +456,6 @@ def _compute_margins(groups: Sequence[Sequence[StyleReply]], roles: Sequence[str
         roles: All roles of the references.
         language: The replies' language.
     """
-    from scipy.sparse import hstack
     from sklearn.svm import LinearSVC
 
     replies = list(chain.from_iterable(groups))
@@ -470,46 +464,33 @@ def _compute_margins(groups: Sequence[Sequence[StyleReply]], roles: Sequence[str
     parts = np.array([_get_fold(reply) for reply in replies])
     own = np.array([roles.index(reply.role) for reply in replies])
     is_reference = np.arange(len(replies)) < len(groups[0])
-    counts = [counter.fit_transform(texts) for counter in _build_counters(language)]
     margins = np.zeros((len(replies), len(roles)))
     for part in track_progress(np.unique(parts), "style meter"):
         is_judged = parts == part
         is_training = is_reference & ~is_judged
-        learned = []
-        judged = []
-        for view in counts:
-            learned_view, judged_view = _weigh_counts(view[is_training], view[is_judged])
-            learned.append(learned_view)
-            judged.append(judged_view)
+        vectors = _build_vectors(language)
         machine = LinearSVC(C=COST, random_state=0)
-        machine.fit(hstack(learned, "csr"), own[is_training])
-        margins[is_judged] = _split_margins(machine.decision_function(hstack(judged, "csr")))
+        machine.fit(vectors.fit_transform(texts[is_training]), own[is_training])
+        judged = vectors.transform(texts[is_judged])
+        margins[is_judged] = _split_margins(machine.decision_function(judged))
     ends = np.cumsum([len(group) for group in groups[:-1]])
     return np.split(margins, ends)
 
 
-def _build_counters(language: Language) -> list[Any]:
-    """Build what counts a language's views, each of what two texts have."""
-    from sklearn.feature_extraction.text import CountVectorizer
+def _build_vectors(language: Language) -> Any:
+    """Build what weighs a language's views by TF-IDF, each of what two texts have."""
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_union
 
-    counters = []
+    views = []
     for kind, size in VIEWS[language].items():
-        # Only the counter of words looks at their pattern.
+        # Only the view of words looks at their pattern.
         pattern = WORD if kind == "word" else None
-        counters.append(
-            CountVectorizer(analyzer=kind, ngram_range=size, token_pattern=pattern, min_df=2, dtype=np.float32)
+        view = TfidfVectorizer(
+            analyzer=kind, ngram_range=size, token_pattern=pattern, min_df=2, sublinear_tf=True, dtype=np.float32
         )
-    return counters
-
-
-def _weigh_counts(learned: Any, judged: Any) -> tuple[Any, Any]:
-    """Weigh one view's counts by TF-IDF, as if only the learned texts had been counted."""
-    from sklearn.feature_extraction.text import TfidfTransformer
-
-    is_frequent = np.bincount(learned.indices, minlength=learned.shape[1]) > 1
-    weights = TfidfTransformer(sublinear_tf=True)
-    learned_view = weights.fit_transform(learned[:, is_frequent])
-    return learned_view, weights.transform(judged[:, is_frequent])
+        views.append(view)
+    return make_union(*views)
 
 
 def _compute_figures(
@@ -540,11 +521,9 @@ def _compute_figures(
             counts = Counter(roles[rival] for rival in likeliest[indices])
             confusion[role] = dict(counts.most_common())
     top1 = _estimate_share(rank == 0, replies)
-    top5 = _estimate_share(rank < 5, replies)
     same_instruction = _estimate_share(wins, replies=win_replies)
     return StyleFigures(
         top1=top1,
-        top5=top5,
         chance=1 / len(roles),
         same_instruction=same_instruction,
         by_role=by_role,

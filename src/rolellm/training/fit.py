@@ -157,7 +157,6 @@ def _run_trainer(
 ) -> Fitted:
     """Run a trainer to its end, from a checkpoint where there is one."""
     training = job.training
-    _settle_passes(trainer, job)
     metrics = None
     if job.writes_checkpoints:
         metrics = job.folder / run_folder.METRICS
@@ -168,9 +167,10 @@ def _run_trainer(
         trainer.add_callback(EarlyStoppingCallback(training.early_stopping_patience))
     # It prints every step's numbers to standard output, which belongs to the command's own result.
     trainer.remove_callback(PrinterCallback)
-    # Autocast casts them as well.
+    # Autocast casts the inputs of adapters as well.
     casts = disable_input_dtype_casting(trainer.model, active=training.half_precision)
     with closing(recorder), hide_peft_warning(), casts:
+        _settle_passes(trainer, schedule, job)
         if not job.writes_checkpoints:
             trainer.train()
         else:
@@ -191,7 +191,7 @@ def _run_trainer(
     return Fitted(trainer, tuple(losses), seconds, eval_loss)
 
 
-def _settle_passes(trainer: Any, job: Fit) -> None:
+def _settle_passes(trainer: Any, schedule: Schedule, job: Fit) -> None:
     """Settle how a step goes through the model, by trial where the recipe leaves it open and a GPU is there."""
     training = job.training
     set_checkpointing(trainer)
@@ -206,7 +206,16 @@ def _settle_passes(trainer: Any, job: Fit) -> None:
     if trainer.kernels:
         kernels = f", Liger's {', '.join(trainer.kernels)}"
     if trainer.is_world_process_zero():
-        sys.stderr.write(f"{trainer.plan}{kernels}\n")
+        sys.stderr.write(f"{trainer.plan}{kernels}{_describe_time(trainer.step_seconds, schedule)}\n")
+
+
+def _describe_time(step_seconds: float, schedule: Schedule) -> str:
+    """The time of a run whose steps were timed; they are seldom as heavy as the one that was tried."""
+    if not step_seconds:
+        return ""
+    steps = len(schedule.order) // schedule.step_size
+    minutes = steps * step_seconds / 60
+    return f"; at most {step_seconds:.2g} s a step, {minutes:,.0f} minutes for all {steps:,}"
 
 
 def _evaluate(trainer: Any) -> float:

@@ -26,9 +26,11 @@ from accelerate.utils.memory import clear_device_cache
 from torch.nn.utils.rnn import pad_sequence
 from transformers import Trainer
 
-from rolellm.core.errors import RecipeError
+from rolellm.core.errors import RecipeError, note_out_of_memory
 from rolellm.core.text import format_count
 from rolellm.models.prefix_sharing import FoldedRows, count_folded, fold_batch
+from rolellm.models.tree_attention import send
+from rolellm.training.examples import IGNORED
 from rolellm.training.recipe import TrainingRecipe
 
 # Replies in a pass where none is tried, with shared prefixes and without (measured on a CPU: dev/performance.md).
@@ -37,6 +39,8 @@ _REPLIES, _ROWS = 32, 8
 _WHOLE = frozenset({"bnpo", "bco_pair", "aot", "aot_unpaired"})
 # Those of GRPO that are sums over the tokens of a step.
 _SUMS = frozenset({"cispo", "dapo", "vespo"})
+# Steps in which a heaviest pass is looked for: to fold every pass of an epoch again for each size takes minutes.
+_HEAVIEST = 16
 # What GRPO's rows are made of.
 _SAMPLED = ("prompt_ids", "prompt_mask", "completion_ids", "completion_mask")
 
@@ -117,9 +121,13 @@ def get_default_pass(training: TrainingRecipe) -> int:
 
 def splits_steps(training: TrainingRecipe) -> bool:
     """Tell whether the gradient of a step is the sum of those of its passes."""
-    if training.trainer == "kto" or training.extra.get("entropy_coef") or training.extra.get("use_adaptive_entropy"):
+    options = training.extra
+    if training.trainer == "kto" or options.get("entropy_coef") or options.get("use_adaptive_entropy"):
         return False
-    losses = training.extra.get("loss_type") or ()
+    # Which tokens are trained is decided among those of a pass.
+    if options.get("top_entropy_quantile", 1.0) < 1:
+        return False
+    losses = options.get("loss_type") or ()
     if isinstance(losses, str):
         losses = [losses]
     return _WHOLE.isdisjoint(losses)
@@ -132,6 +140,8 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
     training: TrainingRecipe
     steps_per_epoch: int
     kernels: tuple[str, ...] = ()
+    step_seconds = 0.0
+    heaviest_steps: Sequence[range] = ()
     _metrics: Any
     _total_train_tokens: Any
     is_in_pass = False
@@ -173,29 +183,30 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
         # Samples are scored in passes of this size, too.
         self.args.per_device_train_batch_size = self.plan.replies_per_pass
         before = copy.deepcopy(self._metrics)
-        try:
+        problems: list[str] = []
+        with note_out_of_memory(problems):
             return self._prepare_inputs(inputs)
-        except torch.OutOfMemoryError as error:
-            problem = str(error).partition("\n")[0]
         self._metrics = before
-        self._shrink_passes(problem)
+        self._free_memory()
+        self._shrink_passes(problems[0])
         return None
 
     def _try_passes(self, model: Any, inputs: Any, num_items_in_batch: Any) -> torch.Tensor | None:
         """Take a step's passes; none where one runs out of memory, with all that they left behind undone."""
         before = copy.deepcopy(self._metrics)
         tokens = self._total_train_tokens
-        try:
-            return self._take_passes(model, inputs, num_items_in_batch)
-        except torch.OutOfMemoryError as error:
-            problem = str(error).partition("\n")[0]
-        # Outside of the handler, whose traceback holds the tensors of the pass.
-        self._metrics, self._total_train_tokens = before, tokens
-        self._shrink_passes(problem)
+        problems: list[str] = []
+        # Where only pieces of memory were left, the pass fits once they are one; alone, a process cannot try again.
+        attempts = 2 if self.accelerator.num_processes == 1 else 1
+        for _ in range(attempts):
+            with note_out_of_memory(problems):
+                return self._take_passes(model, inputs, num_items_in_batch)
+            self._metrics, self._total_train_tokens = copy.deepcopy(before), tokens
+            self._free_memory()
+        self._shrink_passes(problems[0])
         return None
 
     def _shrink_passes(self, problem: str) -> None:
-        self._free_memory()
         if self.accelerator.num_processes > 1:
             smaller = max(1, self.plan.replies_per_pass // 2)
             raise RecipeError(
@@ -239,7 +250,7 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
             for name, value in part.items():
                 placed[name] = value
                 if torch.is_tensor(value):
-                    placed[name] = value.to(self.args.device, non_blocking=True)
+                    placed[name] = send(value, self.args.device)
             if self.folded_rows is not None and "input_ids" in part:
                 placed["folded_rows"] = self.folded_rows
             loss: torch.Tensor = super().training_step(model, placed, num_items_in_batch)
@@ -249,6 +260,30 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
             if weights is not None:
                 self.loss_weights = weights
         return loss
+
+    def evaluate_halves(self, model: Any, inputs: Any, problem: str, *args: Any, **options: Any) -> Any:
+        """Compute the loss of a batch that runs out of memory from those of its halves.
+
+        Raises:
+            RecipeError: When it is not their mean, is a single reply's, or several processes would have to agree.
+        """
+        self._free_memory()
+        rows = count_rows(inputs)
+        is_pairs = self.training.trainer == "dpo"
+        replies = rows // 2 if is_pairs else rows
+        if replies == 1 or not splits_steps(self.training) or self.accelerator.num_processes > 1:
+            raise RecipeError(
+                f"out of memory evaluating {replies} replies at a time ({problem}); resume with --set "
+                f"training.per_device_eval_batch_size={max(1, replies // 2)}"
+            )
+        loss = torch.zeros((), device=self.args.device)
+        for part in split_step(inputs, math.ceil(replies / 2), pairs=is_pairs):
+            part_loss, _, _ = self.prediction_step(model, part, *args, **options)
+            share = count_rows(part) / rows
+            if not is_pairs:
+                share = count_labels(part) / count_labels(inputs)
+            loss += part_loss * share
+        return loss, None, None
 
     def _weigh_losses(self, weights: Sequence[float], inputs: Any, part: Any, share: float) -> list[float]:
         """Weights of DPO's losses in a pass: that of ``sft`` is a mean over the tokens of what is chosen."""
@@ -270,6 +305,12 @@ def make_step_trainer(trainer_class: Any) -> Any:
     """The class of a stock trainer that takes a step in passes."""
 
     class Stepping(trainer_class, StepTrainer):  # type: ignore[misc]  # made at run time
+        def prediction_step(self, model: Any, inputs: Any, *args: Any, **options: Any) -> Any:
+            problems: list[str] = []
+            with note_out_of_memory(problems):
+                return super().prediction_step(model, inputs, *args, **options)
+            return self.evaluate_halves(model, inputs, problems[0], *args, **options)
+
         def _prepare_inputs(self, inputs: Any) -> Any:
             # What GRPO would sample anew is here already.
             return inputs if self.is_in_pass else super()._prepare_inputs(inputs)
@@ -291,12 +332,13 @@ def split_sampling(model: Any) -> None:
     def generate_parts(**inputs: Any) -> torch.Tensor:
         nonlocal limit
         count = len(inputs["input_ids"])
-        try:
+        problems: list[str] = []
+        with note_out_of_memory(problems):
             if count <= limit:
                 return generate(**inputs)  # type: ignore[no-any-return]  # transformers ships no types
-        except torch.OutOfMemoryError:
+        if problems:
             if count == 1:
-                raise
+                raise RecipeError(explain_too_small(problems[0]))
             limit = math.ceil(count / 2)
             sys.stderr.write(f"out of memory sampling {count} replies at a time; going on with {limit}\n")
         gc.collect()
@@ -339,6 +381,12 @@ def count_rows(inputs: Any) -> int:
     """Rows of a batch as a trainer of TRL collates it."""
     ids = inputs["input_ids"] if "input_ids" in inputs else inputs["prompt_ids"]
     return len(ids)
+
+
+def count_labels(inputs: Any) -> int:
+    """Tokens of a batch of rows that are trained."""
+    is_label = inputs["labels"][:, 1:] != IGNORED
+    return int(is_label.sum())
 
 
 def count_chosen(inputs: Any) -> int:
@@ -414,6 +462,8 @@ def choose_plan(trainer: Any) -> None:
         RecipeError: When one reply does not fit.
     """
     first = trainer.plan
+    # What went before, such as a mix of refusals, may have left a model behind.
+    trainer._free_memory()
     options = [first.gradient_checkpointing]
     if first.may_checkpoint:
         options.append(True)
@@ -433,7 +483,7 @@ def choose_plan(trainer: Any) -> None:
             break
     if not trials:
         raise RecipeError(explain_too_small(problem))
-    _, trainer.plan = min(trials, key=lambda trial: trial[0])
+    trainer.step_seconds, trainer.plan = min(trials, key=lambda trial: trial[0])
     set_checkpointing(trainer)
 
 
@@ -445,28 +495,33 @@ def _try_plan(trainer: Any, plan: PassPlan) -> tuple[float, str]:
     trainer.plan = plan
     set_checkpointing(trainer)
     part = _find_heaviest(trainer)
-    device = trainer.args.device
-    devices = [device] if device.type == "cuda" else []
     before = copy.deepcopy(trainer._metrics)
     tokens = trainer._total_train_tokens
-    trained = [weight for weight in trainer.model.parameters() if weight.requires_grad]
-    problem = ""
+    problems: list[str] = []
     seconds = math.inf
-    try:
-        # Room for what the optimizer keeps: two numbers for each weight.
-        numbers = 2 * sum(weight.numel() for weight in trained)
-        kept = torch.empty(numbers, dtype=torch.float32, device=device)
-        with torch.random.fork_rng(devices), trainer.accelerator.autocast(), _leave_processes():
-            # The first one compiles.
-            _time_pass(trainer, part)
-            seconds = _time_pass(trainer, part)
-        del kept
-    except torch.OutOfMemoryError as error:
-        problem = str(error).partition("\n")[0]
+    with note_out_of_memory(problems):
+        seconds = _time_passes(trainer, part)
     trainer._metrics, trainer._total_train_tokens = before, tokens
     trainer._free_memory()
+    problem = "".join(problems)
     seconds, problem = max(gather_object([(seconds, problem)]))
     return seconds * plan.passes, problem
+
+
+def _time_passes(trainer: Any, part: Any) -> float:
+    """Time the second of two passes, next to what the optimizer and DDP will keep; the first one compiles."""
+    device = trainer.args.device
+    devices = [device] if device.type == "cuda" else []
+    trained = [weight for weight in trainer.model.parameters() if weight.requires_grad]
+    # Adam keeps two numbers for each weight, and DDP a copy of its gradient.
+    copies = 2 + (trainer.accelerator.num_processes > 1)
+    numbers = copies * sum(weight.numel() for weight in trained)
+    room = torch.empty(numbers, dtype=torch.float32, device=device)
+    with torch.random.fork_rng(devices), trainer.accelerator.autocast(), _leave_processes():
+        _time_pass(trainer, part)
+        seconds = _time_pass(trainer, part)
+    del room
+    return seconds
 
 
 @contextmanager
@@ -492,19 +547,30 @@ def _time_pass(trainer: Any, part: Any) -> float:
 
 
 def _find_heaviest(trainer: Any) -> Any:
-    """Find the pass of most tokens in the first epoch, after folding."""
-    rows = trainer.train_dataset
-    plan = trainer.plan
-    epoch = min(len(rows), trainer.steps_per_epoch * plan.share * trainer.accelerator.num_processes)
-    pairs = trainer.training.trainer == "dpo"
-    heaviest, most = None, 0
-    for start in range(0, epoch, plan.share):
-        numbers = range(start, min(start + plan.share, epoch))
-        batch = trainer.data_collator(rows.__getitems__(list(numbers)))
-        for part in split_step(batch, plan.replies_per_pass, pairs=pairs):
-            tokens = part["input_ids"].numel()
-            if trainer.training.shared_prefix:
-                tokens = count_folded(part["input_ids"], part["attention_mask"])
-            if tokens > most:
-                heaviest, most = part, tokens
-    return heaviest
+    """Find the pass of most tokens in the heaviest steps of the first epoch, after folding."""
+    plan, training = trainer.plan, trainer.training
+    if not trainer.heaviest_steps:
+        rows = trainer.train_dataset
+        epoch = min(len(rows), trainer.steps_per_epoch * plan.share * trainer.accelerator.num_processes)
+        tokens = {}
+        for start in range(0, epoch, plan.share):
+            numbers = range(start, min(start + plan.share, epoch))
+            tokens[numbers] = _count_tokens(_collate(trainer, numbers), training)
+        trainer.heaviest_steps = sorted(tokens, key=tokens.__getitem__, reverse=True)[:_HEAVIEST]
+    parts: list[Any] = []
+    for numbers in trainer.heaviest_steps:
+        batch = _collate(trainer, numbers)
+        parts += split_step(batch, plan.replies_per_pass, pairs=training.trainer == "dpo")
+    return max(parts, key=partial(_count_tokens, training=training))
+
+
+def _collate(trainer: Any, numbers: Sequence[int]) -> Any:
+    rows = trainer.train_dataset.__getitems__(list(numbers))
+    return trainer.data_collator(rows)
+
+
+def _count_tokens(part: Any, training: TrainingRecipe) -> int:
+    if training.shared_prefix:
+        return count_folded(part["input_ids"], part["attention_mask"])
+    tokens: int = part["input_ids"].numel()
+    return tokens

@@ -354,8 +354,7 @@ def _list_notes(report: ScoreReport) -> list[str]:
         notes.append(_describe_answers(file["generation"]))
     unanswered = report.unmatched.get("rows")
     if unanswered:
-        treated = "count as 0" if report.options.missing == "zero" else "are left out"
-        notes.append(f"{unanswered} rows without an answer {treated}")
+        notes.append(f"{unanswered} rows without an answer are left out")
     if report.contamination is None:
         notes.append("whether its rows were trained on was not recorded")
     elif report.contamination.get("contaminated"):

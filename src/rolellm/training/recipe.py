@@ -40,7 +40,7 @@ Share = Annotated[float, Field(ge=0, le=1)]
 
 #: Fields of `training` that do not change a run's result, so that a resumed run may have others.
 _ON_THE_SIDE = (
-    *("replies_per_pass", "gradient_checkpointing", "use_liger_kernel"),
+    *("replies_per_pass", "gradient_checkpointing", "use_liger_kernel", "per_device_eval_batch_size"),
     *("save_steps", "save_total_limit", "report_to", "run_name", "project", "log_level", "log_level_replica"),
     *("trackio_space_id", "trackio_bucket_id", "trackio_static_space_id", "dataloader_num_workers"),
 )

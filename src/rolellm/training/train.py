@@ -18,7 +18,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from rolellm.core.errors import RecipeError, RoleLLMWarning, require
+from rolellm.core.errors import RecipeError, RoleLLMWarning, note_out_of_memory, require
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_bytes, hash_json
 from rolellm.core.folders import use_working_folder
@@ -441,6 +441,7 @@ def _train_in_folder(
         rewards = prepare_rewards(recipe.training, rewards, prepared.replies, is_new=start != "resume")
     # Not at the head: what is refused is refused before these slow imports.
     from rolellm.training.fit import Fit, check_trainer_settings, fit, join_processes
+    from rolellm.training.passes import explain_too_small
 
     processes = join_processes(recipe.training)
     is_first = processes.is_main_process
@@ -466,8 +467,12 @@ def _train_in_folder(
         prepared = _mix_safety(recipe, prepared, base, run, processes)
         # Of samples of its weights: a large base takes minutes to read, so it is read whole once, at the end.
         facts = {"recipe": recipe.hash, "base": hash_model(str(base)), **_hash_adapter(recipe)}
-        model = bases.load_model(base, recipe.method, recipe.training, recipe.base.adapter)
-        fitted = fit(model, prepared.tokenizer, prepared.examples, replace(job, facts=facts))
+        problems: list[str] = []
+        with note_out_of_memory(problems):
+            model = bases.load_model(base, recipe.method, recipe.training, recipe.base.adapter)
+            fitted = fit(model, prepared.tokenizer, prepared.examples, replace(job, facts=facts))
+        if problems:
+            raise RecipeError(explain_too_small(problems[0]))
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
         result = _sum_up(prepared, fitted, run, base, began)
         if is_first:

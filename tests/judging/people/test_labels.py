@@ -97,7 +97,7 @@ def test_the_last_label_for_a_row_counts(run: JudgeRun) -> None:
         append_label(path, label)
     assert read_labels(run, "anna") == {"row-001": other, "row-000": better}
     assert len(path.read_text().splitlines()) == 3
-    assert list(first.ranks.values()) == [1.0, 2.5, 2.5]
+    assert list(first.ranks.values()) == [1, 2, 2]
     assert list_annotators(run.folder) == ["anna"]
 
 

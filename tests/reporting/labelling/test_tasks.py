@@ -37,7 +37,7 @@ def test_a_ranking_is_kept_as_ranks_of_the_systems(folder: Path) -> None:
     task.save(1, None)
     assert task.statuses() == ["done", "skipped", "open", "open", "open", "open"]
     first, second = read_labels(read_run(folder), "anna").values()
-    assert first.ranks == dict(zip(task.items[0].answers, (2.5, 1.0, 2.5), strict=True)) and second.said is None
+    assert first.ranks == dict(zip(task.items[0].answers, (2, 1, 2), strict=True)) and second.said is None
     # Opened anew, it says what was said.
     again = open_task(folder)
     assert (again.values(0), again.values(1), again.statuses()) == (["2", "1", "2"], [None] * 3, task.statuses())

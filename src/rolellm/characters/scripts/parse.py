@@ -142,7 +142,7 @@ def detect_format(text: str, hints: ReaderHints, path: Path | None = None) -> tu
     raise ScriptError(
         "the format is not clear: no way of naming speakers, and no quoted speech, goes through the text (scores: "
         f"{score_list or 'all 0'}; at least {_LEAST} expected). Write each speech on a line as NAME: TEXT, or name the "
-        f"format: --format {', '.join(FORMATS)}",
+        f"format: rolellm role parse --format {', '.join(FORMATS)}",
         path=path,
     )
 
@@ -552,5 +552,5 @@ def _explain_silence(parsed: ParsedScript) -> str:
         near = f". Names like it: {', '.join(list(similar)[:_LISTED])}"
     return (
         f"{requested} never speaks; read with --format {parsed.format}, these speak most: {most}{near}. Give the name "
-        "as the script has it (--role), or add what the script calls the role (--alias)"
+        "as the script has it (--role), or add what the script calls the role (--alias, or --set alias=NAME)"
     )

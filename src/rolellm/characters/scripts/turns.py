@@ -110,6 +110,14 @@ def read_turns(path: str | Path, role: str | None = None) -> Iterator[Turn]:
             yield Turn(line.role, line.content, line.kind, line.scene, line.start, line.end)
 
 
+def holds_turns(path: Path) -> bool:
+    """Tell whether a file is one of turns, and not of the rows of a chat."""
+    if path.suffix != ".jsonl":
+        return False
+    _, first = next(iter(read_jsonl(path)), (0, {}))
+    return "kind" in first or "act_id" in first
+
+
 @dataclass(slots=True)
 class _TurnRow:
     role: Text

@@ -12,7 +12,6 @@ from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, product, starmap
-from statistics import fmean
 from typing import Final
 
 from rolellm.core.errors import SettingsError
@@ -25,13 +24,12 @@ from rolellm.judging.people.labels import (
     list_labelled_systems,
     read_labels,
 )
-from rolellm.judging.records import Comparison, Judgement, JudgeRun, compute_mid_ranks
-from rolellm.judging.verdicts import RowClusters, RowValues, Verdicts, compute_sign, sort_verdicts
+from rolellm.judging.records import Comparison, Judgement, JudgeRun
+from rolellm.judging.verdicts import RowClusters, Verdicts, compute_sign, sort_verdicts
 from rolellm.scoring.statistics.agreement import (
     CorrectedAgreement,
     compute_cohen_kappa,
     compute_fleiss_kappa,
-    compute_spearman,
 )
 from rolellm.scoring.statistics.intervals import Interval, Measured
 
@@ -53,12 +51,10 @@ class Rater:
     Attributes:
         name: The judge's or the annotator's.
         verdicts: On every two systems of a row.
-        ranks: Row id to system to rank, from 1 (best); means where a rater ranked several times.
     """
 
     name: str
     verdicts: Signs
-    ranks: Mapping[str, Ranks]
 
     @property
     def rows(self) -> set[str]:
@@ -68,9 +64,8 @@ class Rater:
 
 def build_person_rater(name: str, labels: Sequence[Label], baseline: str | None) -> Rater:
     """Build the rater of a person's rankings; skipped rows say nothing."""
-    ranks: dict[str, Ranks] = {label.row: label.ranks for label in labels if label.said is not None}
-    verdicts = _compare_ranks({row: [row_ranks] for row, row_ranks in ranks.items()}, baseline)
-    return Rater(name, verdicts, ranks)
+    ranks = {label.row: [label.ranks] for label in labels if label.said is not None}
+    return Rater(name, _compare_ranks(ranks, baseline))
 
 
 def build_judge_rater(name: str, verdicts: Verdicts, names: Sequence[str]) -> Rater:
@@ -84,8 +79,7 @@ def build_judge_rater(name: str, verdicts: Verdicts, names: Sequence[str]) -> Ra
     for pair in verdicts.pairs:
         if pair.judge == name and pair.system in names:
             signs[pair.row, pair.system, verdicts.baseline or ""] = compute_sign(pair.mean - 0.5)
-    means = {row: _compute_mean_ranks(row_ranks) for row, row_ranks in lists.items()}
-    return Rater(name, signs, means)
+    return Rater(name, signs)
 
 
 def _collect_votes(raters: Sequence[Rater]) -> dict[tuple[str, str, str], list[int]]:
@@ -110,20 +104,11 @@ def _compare_ranks(lists: Mapping[str, Sequence[Ranks]], baseline: str | None) -
 
 
 def _select_ranks(judgement: Judgement, names: Sequence[str]) -> Ranks:
-    """Select the ranks of those named, from 1 among themselves."""
-    ranks: dict[str, float] = {}
-    if judgement.ranks is not None:
-        ranks = dict(zip(judgement.order, judgement.ranks, strict=True))
-    ranks = {name: rank for name, rank in ranks.items() if name in names}
-    return dict(zip(ranks, compute_mid_ranks(tuple(ranks.values())), strict=True))
-
-
-def _compute_mean_ranks(lists: Sequence[Ranks]) -> Ranks:
-    ranks_by_name: dict[str, list[float]] = defaultdict(list)
-    for ranks in lists:
-        for name, rank in ranks.items():
-            ranks_by_name[name].append(rank)
-    return {name: fmean(ranks) for name, ranks in ranks_by_name.items()}
+    """Select the ranks of those named."""
+    if judgement.ranks is None:
+        return {}
+    ranks = zip(judgement.order, judgement.ranks, strict=True)
+    return {name: rank for name, rank in ranks if name in names}
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,14 +120,12 @@ class RaterAgreement:
         b: The second.
         rows: Number of rows on which both have a verdict.
         kappa: Cohen's, of better, tie and worse.
-        spearman: The mean over rows of the correlation of ranks; ``None`` with fewer than three systems.
     """
 
     a: str
     b: str
     rows: int
     kappa: Measured
-    spearman: Measured
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +195,8 @@ def _build_agreement_table(title: str, agreements: Iterable[RaterAgreement]) -> 
     rows = []
     for pair in agreements:
         first, second = shorten(pair.a, _NAME), shorten(pair.b, _NAME)
-        rows.append(TableRow((f"{first} / {second}",), (pair.rows, pair.kappa, pair.spearman)))
-    columns = ("rows", "kappa", "Spearman")
-    return Table(title, ("",), columns, tuple(rows), digits=2)
+        rows.append(TableRow((f"{first} / {second}",), (pair.rows, pair.kappa)))
+    return Table(title, ("",), ("rows", "kappa"), tuple(rows), digits=2)
 
 
 def measure_agreement(run: JudgeRun) -> AgreementResult:
@@ -236,7 +218,7 @@ def measure_agreement(run: JudgeRun) -> AgreementResult:
     measures = AgreementMeasures(run.comparison)
     judge_human = starmap(measures.compare, product(_build_judges(run), people))
     human_human = starmap(measures.compare, combinations(people, 2))
-    ranked_rows = set().union(*(person.ranks for person in people))
+    ranked_rows = set().union(*(person.rows for person in people))
     return AgreementResult(
         str(run.folder),
         len(ranked_rows),
@@ -282,20 +264,9 @@ class AgreementMeasures(RowClusters):
 
     def compare(self, first: Rater, second: Rater) -> RaterAgreement:
         """Compare a judge or a person with a person."""
-        correlations: RowValues = []
-        for row, ranks in sorted(first.ranks.items()):
-            second_ranks = second.ranks.get(row, {})
-            # With two systems, a rank correlation says no more than who won.
-            if len(ranks) < 3 or ranks.keys() != second_ranks.keys():
-                continue
-            order = [second_ranks[name] for name in ranks]
-            correlation = compute_spearman(list(ranks.values()), order)
-            if correlation is not None:
-                correlations.append((row, correlation))
         rows = len(first.rows & second.rows)
         kappa = self.measure_kappa([first, second], _compute_kappa_of_two)
-        spearman = self.estimate(correlations, (-1.0, 1.0))
-        return RaterAgreement(first.name, second.name, rows, kappa, spearman)
+        return RaterAgreement(first.name, second.name, rows, kappa)
 
     def measure_kappa(
         self, raters: Sequence[Rater], compute: Callable[[Sequence[Sequence[int]]], CorrectedAgreement]

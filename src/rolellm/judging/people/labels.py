@@ -17,7 +17,7 @@ from rolellm.core.jsonl import JsonlAppender, parse_object
 from rolellm.core.records import Row
 from rolellm.core.text import make_safe_name, replace_surrogates
 from rolellm.core.typed_json import read_as
-from rolellm.judging.records import LABELS, Comparison, JudgeRun, compute_mid_ranks
+from rolellm.judging.records import LABELS, Comparison, JudgeRun
 
 
 def list_labelled_systems(comparison: Comparison) -> list[str]:
@@ -95,10 +95,10 @@ class Label:
             raise ValueError(f"expected {', '.join(places)}")
 
     @property
-    def ranks(self) -> dict[str, float]:
-        """System to rank, from 1 (best), by its place; those who tie share the mean of their places."""
-        places = [int(place) for place in (self.said or {}).values()]
-        return dict(zip(self.systems, compute_mid_ranks(places), strict=False))
+    def ranks(self) -> dict[str, int]:
+        """System to its place, from 1 (best)."""
+        places = map(int, (self.said or {}).values())
+        return dict(zip(self.systems, places, strict=False))
 
 
 def check_annotator(name: str) -> str:

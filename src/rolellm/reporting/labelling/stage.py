@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from html import escape
 from queue import Queue
 from typing import Any, Final
@@ -15,7 +14,7 @@ from rolellm.characters.folder import find_picture
 from rolellm.playing.thoughts import split_thoughts
 from rolellm.reporting.labelling.talk import make_box, make_chatbot
 from rolellm.scenes.scene import Scene
-from rolellm.scenes.visibility import SceneTurn, tell_changes
+from rolellm.scenes.visibility import SceneTurn
 
 #: Seconds between two looks for new turns.
 _PAUSE: Final = 0.5
@@ -36,7 +35,6 @@ class ScenePage:
         self._pictures = {each.name: find_picture(each.card) for each in scene.characters if each.card}
         self._messages: list[dict[str, str]] = []
         self._next_turn = 1
-        self._present: Sequence[str] = ()
         self._end = ""
         self._is_my_turn = False
         self._lines: Queue[str] = Queue()
@@ -89,7 +87,7 @@ class ScenePage:
         if not text.strip():
             return text
         if not self._is_my_turn:
-            gr.Info("It is not your turn yet.")
+            gr.Info(self._describe_state())
             return text
         self._is_my_turn = False
         self._lines.put(text)
@@ -97,7 +95,6 @@ class ScenePage:
 
     def read_line(self, _: str) -> str:
         """Wait for a line from the person."""
-        self._tell_changes(self._scene.list_present(self._next_turn))
         self._lines = Queue()
         self._is_my_turn = True
         try:
@@ -106,19 +103,13 @@ class ScenePage:
             self._is_my_turn = False
 
     def add(self, turn: SceneTurn) -> None:
-        """Show a turn, and who came and left before it."""
-        self._tell_changes(turn.present)
+        """Show a turn."""
         self._next_turn = turn.turn + 1
         self._add(turn.speaker, turn.text)
 
     def end(self, reason: str) -> None:
         """Say why the scene does not go on."""
         self._end = reason
-
-    def _tell_changes(self, present: Sequence[str]) -> None:
-        for change in tell_changes(self._scene, self._present, present, self._me):
-            self._add("", change)
-        self._present = present
 
     def _add(self, speaker: str, text: str) -> None:
         content = _format_text(text)

@@ -29,12 +29,10 @@ from rolellm.judging.people.labels import (
     select_answers,
 )
 from rolellm.judging.records import JudgeRun
-from rolellm.judging.requests import select_references
+from rolellm.judging.requests import LETTERS, select_references
 
 Status = Literal["open", "done", "skipped"]
 
-#: What answers are called.
-LETTERS: Final = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
 #: In a sheet, in the place of a label: the person said nothing of this one.
 SKIP: Final = "skip"
 #: Characters of one text that are shown; the rest is counted.

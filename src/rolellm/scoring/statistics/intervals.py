@@ -48,8 +48,6 @@ _WIDE: Final = "_new_roles"
 # What intervals for these roles are computed by; those for new roles are by role, too.
 _STUDENT: Final = "Student's t by question"
 _WILSON: Final = "Wilson's by question"
-# Far above any score, rank or length: what is read back and drawn must have a scale.
-_MOST: Final = 1e9
 # A spread below this share of the values is a rounding error.
 _ROUNDING: Final = 1e-12
 # Of the sign test: smaller powers of one half are 0 as numbers.
@@ -305,7 +303,7 @@ def read_interval(value: Any) -> Interval | None:
     """Read what `encode_interval` wrote.
 
     Raises:
-        ValueError: When the value has another shape, or a number in it is not finite.
+        ValueError: When the value has another shape.
     """
     if value is None or isinstance(value, Interval):
         return value
@@ -318,9 +316,6 @@ def read_interval(value: Any) -> Interval | None:
         method = str(value.get("method") or "")
     except (AttributeError, LookupError, TypeError, ValueError, OverflowError) as error:
         raise ValueError('expected {"mean", "ci95", "n"} or null') from error
-    numbers = (mean, *(ends or ()), *(new_roles or ()))
-    if not all(abs(number) <= _MOST for number in numbers):
-        raise ValueError(f"a score must be finite and at most {_MOST:g}; a metric without rows is null")
     low, high = ends or (None, None)
     return Interval(mean, low, high, n, clusters, new_roles, method)
 
