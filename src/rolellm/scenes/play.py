@@ -477,21 +477,19 @@ class _Stage:
             return text, remark, Usage()
         if call.name == ENVIRONMENT or not is_repetition(own_text, turns):
             return own_text, remark, Usage()
-        outcome = yield self._ask_again(call)
+        # The turn itself is not shown, or it would be copied.
+        words = load_template(self._scene.language, "scene_again").fill(name=call.name)
+        *earlier, last = call.request.messages
+        messages = (*earlier, replace(last, content=f"{last.content}\n\n{words}"))
+        outcome = yield replace(call, request=replace(call.request, messages=messages))
         usage = Usage()
         if isinstance(outcome, Answer):
             usage = outcome.reply.usage
             new_text, new_remark = keep_own_lines(outcome.value, call.name, names)
-            if strip_inner_thoughts(new_text) and not is_repetition(new_text, turns):
+            echo = replace(turns[-1], text=words)
+            if strip_inner_thoughts(new_text) and not is_repetition(new_text, (*turns, echo)):
                 return new_text, new_remark, usage
         return own_text, "; ".join(filter(None, (remark, REPETITION))), usage
-
-    def _ask_again(self, call: _Call) -> _Call:
-        """Ask for something new; the turn that repeats an earlier one is not shown, or it would be copied."""
-        *earlier, last = call.request.messages
-        words = load_template(self._scene.language, "scene_again").fill(name=call.name)
-        messages = (*earlier, replace(last, content=f"{last.content}\n\n{words}"))
-        return replace(call, request=replace(call.request, messages=messages))
 
     def _tell(self, name: str) -> str:
         """Tell a character of the scene: what everybody knows, whom it meets, and what it wants."""
