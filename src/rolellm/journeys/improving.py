@@ -214,7 +214,7 @@ def _choose_rows(chosen: ImproveSettings, run: Path) -> ImproveSettings:
         config = resolve_config(None, data_dir)
     if config is None:
         raise SettingsError(
-            f"{run} does not say which data set it was trained on; name one (--set config=NAME or data_dir=FOLDER)"
+            f"{run} does not say what it was trained on; name a data set (--set config=NAME or data_dir=FOLDER)"
         )
     return replace(chosen, config=config, data_dir=data_dir)
 
