@@ -287,12 +287,13 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
 
     def _weigh_losses(self, weights: Sequence[float], inputs: Any, part: Any, share: float) -> list[float]:
         """Weights of DPO's losses in a pass: that of ``sft`` is a mean over the tokens of what is chosen."""
-        weighed = []
-        for loss_type, weight in zip(self.loss_types, weights, strict=True):
-            if loss_type == "sft":
-                tokens = count_chosen(part) / count_chosen(inputs)
-                weight *= tokens / share
-            weighed.append(weight)
+        weighed = list(weights)
+        if "sft" in self.loss_types:
+            chosen = torch.tensor(float(count_chosen(inputs)), device=self.args.device)
+            # Processes take the mean of their gradients.
+            chosen = self.accelerator.reduce(chosen, reduction="mean")
+            index = self.loss_types.index("sft")
+            weighed[index] *= count_chosen(part) / float(chosen) / share
         return weighed
 
     def _free_memory(self) -> None:
