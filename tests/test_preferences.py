@@ -179,11 +179,12 @@ def test_swipes_are_the_cards_under_another_name_and_prompted_as_in_play(tmp_pat
     chat, card = write_chat(tmp_path / "chat.jsonl", "Empty"), write_ahab(tmp_path / "ahab.json")
     refused = command("prefer", chat, card, "--out", tmp_path / "run")
     assert refused.code == 2 and "no reply by Ahab; its replies are by Empty." in refused.err
-    words = ("prefer", chat, card, "--set", "role=empty", "--set", "balance=false", "--out", tmp_path / "run", "--json")
+    folder = import_card(card, tmp_path / "empty", role="Empty")
+    words = ("prefer", chat, folder, "--set", "balance=false", "--out", tmp_path / "run", "--json")
     assert command(*words).result["sources"]["swipes"]["dropped"] == {"no_message_before": 1, "no_message_after": 1}
     lines = read_pairs(tmp_path / "run")
-    assert {line["role"] for line in lines} == {"Ahab"} and len(lines) == 3
-    chat_with_role = RolePlayer(ScriptedModel(lambda _: AHOY, rules_hash=""), card).chat()
+    assert {line["role"] for line in lines} == {"Empty"} and len(lines) == 3
+    chat_with_role = RolePlayer(ScriptedModel(lambda _: AHOY, rules_hash=""), folder).chat()
     chat_with_role.talk.add(assistant("Ahoy there, stranger!"))
     chat_with_role.say("What is that fish?")
     assert chat_with_role.prompt is not None
@@ -248,8 +249,6 @@ def test_answers_to_a_test_split_are_held_out(tmp_path: Path) -> None:
         pytest.param([], "--config is missing", id="nothing"),
         pytest.param(["notes.jsonl"], "notes.jsonl: nothing to prefer", id="another-file"),
         pytest.param(["same.jsonl"], "message before 1, no other swipe 3)", id="no-other-swipe"),
-        pytest.param(["same.jsonl", "--set", "role=Ahab"], "needs the card or folder of one role", id="no-card"),
-        pytest.param(["--config", "sample", "--set", "role=Ahab"], "no chat is given", id="no-chat"),
     ],
 )
 def test_what_is_no_source_is_refused_in_words(

@@ -68,7 +68,8 @@ def safety(
         guard: YAML settings of a guard model or a judge that reads the replies; by default rules do.
         out: Folder for replies.jsonl and the journal: a second run sends only new messages.
         options: How the models are called: concurrency, budget and so on.
-        settings: Fields of `rolellm.checks.safety.SafetySettings` and `rolellm.playing.settings.PlaySettings`.
+        settings: Fields of `rolellm.checks.safety.SafetySettings` and `rolellm.playing.settings.PlaySettings`; and
+            ``engine``, as for `rolellm.LLM`.
 
     Raises:
         SettingsError: Without a base, and for settings that cannot be used.
@@ -86,6 +87,7 @@ def plan_safety(
     *,
     roles: Sequence[Any] = (),
     guard: Any = None,
+    engine: str = "auto",
     options: CallOptions | None = None,
     **settings: Any,
 ) -> tuple[LLM, CheckSafety]:
@@ -99,7 +101,7 @@ def plan_safety(
     play = read(PlaySettings, settings)
     if against is None:
         against = find_base(str(model))
-    pair = pair_models(LLM.resolve(model), LLM.resolve(against))
+    pair = pair_models(LLM.resolve(model, engine=engine), LLM.resolve(against, engine=engine))
     reader = None if guard is None else Guard.of(guard)
     return pair.limit(options or CallOptions()), CheckSafety(chosen, play, roles, reader)
 

@@ -310,9 +310,7 @@ def pair_branches(folder: Path) -> Iterator[ReplyPair]:
         yield replace(pair, source="scene", prompt=prompts[pair.id])
 
 
-def pair_swipes(
-    path: Path, parts: Mapping[str, Part], skipped: Counter[str], name: str | None = None
-) -> Iterator[ReplyPair]:
+def pair_swipes(path: Path, parts: Mapping[str, Part], skipped: Counter[str]) -> Iterator[ReplyPair]:
     """Prefer the reply that a user of SillyTavern went on with to those that were swiped away.
 
     Greetings are left out, since their alternatives are the card's, and so is a last message, since nobody went on
@@ -322,7 +320,6 @@ def pair_swipes(
         path: The chat, ``.jsonl``.
         parts: Roles by folded name. Without any, each speaker is a role without a description.
         skipped: Counts replies that give no pair, by reason.
-        name: The name that the only role has in the chat.
 
     Raises:
         SettingsError: When no reply in the chat is by one of the roles.
@@ -337,7 +334,7 @@ def pair_swipes(
             lines.append((number, line))
     speakers = dict.fromkeys(_get_speaker(line) for _, line in lines if not line.get("is_user"))
     text = "\n".join(line["mes"] for _, line in lines)
-    players = _find_players(path, speakers, parts, name, detect_language(text))
+    players = _find_players(path, speakers, parts, detect_language(text))
     talk = Talk(values[0][1], [line for _, line in values])
     for speaker, speaking in players.items():
         # A user of the role's own name stays without one.
@@ -390,14 +387,10 @@ def _pair_swiped(
 
 
 def _find_players(
-    path: Path, speakers: Iterable[str], parts: Mapping[str, Part], name: str | None, language: Language
+    path: Path, speakers: Iterable[str], parts: Mapping[str, Part], language: Language
 ) -> dict[str, RolePlayer]:
-    roles = {part.sheet.role: part for part in parts.values()}
-    if name is not None:
-        if len(roles) != 1:
-            raise SettingsError(f"--role {name} needs the card or folder of one role; {len(roles)} are given")
-        parts = dict.fromkeys([fold(name)], *roles.values())
-    elif not parts:
+    roles = {part.sheet.role for part in parts.values()}
+    if not parts:
         parts = {fold(speaker): Part(Profile(speaker, language)) for speaker in speakers}
     # The model is never called; only prompts are built.
     model = ScriptedModel(str, rules_hash="")
@@ -407,12 +400,9 @@ def _find_players(
         if part is not None:
             players[speaker] = RolePlayer(model, part, context=_CONTEXT)
     if speakers and not players:
-        wanted = join_names(roles)
-        if name:
-            wanted += f" as {name}"
         raise SettingsError(
-            f"{path}: no reply by {wanted}; its replies are by {join_names(speakers)}. If that is the same role, give "
-            "its name in the chat with --role"
+            f"{path}: no reply by {join_names(sorted(roles))}; its replies are by {join_names(speakers)}. If that is "
+            "the same role, import its card under that name: rolellm role card CARD --out FOLDER --set role=NAME"
         )
     return players
 
@@ -728,10 +718,6 @@ class Prefer(Step[Preferences]):
         config = settings.config
         if config is None and (settings.data_dir is not None or not self.sources):
             config = resolve_config(None, settings.data_dir)
-        if settings.role is not None and not inputs.chats:
-            raise SettingsError(
-                "--role names a role in a chat of SillyTavern, and no chat is given; add it or drop --role"
-            )
         skipped = Counter[str]()
         made = self._make_pairs(inputs, config, skipped)
         pairs = list(track_progress(made, "pairing", "pairs"))
@@ -764,7 +750,7 @@ class Prefer(Step[Preferences]):
         for scene in inputs.scenes:
             yield from pair_branches(scene)
         for chat in inputs.chats:
-            yield from pair_swipes(chat, inputs.parts, skipped, self.settings.role)
+            yield from pair_swipes(chat, inputs.parts, skipped)
 
     def records(self, result: Preferences) -> Records:
         """Return ``pairs.jsonl``."""

@@ -529,6 +529,13 @@ def test_a_body_that_is_no_completion_is_quoted(answer: bytes, reason: str) -> N
         read(**parse_body(answer))
 
 
+def test_an_address_without_its_path_is_pointed_out(serve: Serve) -> None:
+    server, at = serve()
+    bare = Endpoint(replace(at.settings, base_url=server.url.removesuffix("/v1")))
+    (error,) = ask(bare, ASKED)
+    assert error.kind == "not_found" and "ends in /v1" in error.reason
+
+
 @pytest.mark.parametrize("content", [b"[]", b'{"data": [5, {"id": []}]}', b'{"data": {"id": "local"}}'])
 def test_what_is_no_list_of_models_lists_none(content: bytes, serve: Serve, monkeypatch: pytest.MonkeyPatch) -> None:
     import llm_faults

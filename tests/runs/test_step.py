@@ -22,7 +22,7 @@ from rolellm.runs import (
     check_run_folder,
     estimate_step,
     find_runs,
-    plan_requests,
+    plan_rounds,
     run_step,
 )
 
@@ -101,7 +101,8 @@ def test_a_dry_run_goes_on_with_stand_ins(tmp_path: Path) -> None:
     def never(request: Request) -> str:
         raise AssertionError("asked")
 
-    texts = [request.messages[-1].content for request in plan_requests(Gossip(llm_of(never)), llm_of(never))]
+    rounds = plan_rounds(Gossip(llm_of(never)), llm_of(never))
+    texts = [request.messages[-1].content for planned in rounds for request in planned.requests]
     assert texts == ["a", "b", "and ?", "and ?", "true? ?", "true? ?", "true? !", "true? !"]
     assert estimate_step(Gossip(llm_of(never)), llm_of(never)).requests == 8
 

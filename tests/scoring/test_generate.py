@@ -17,15 +17,19 @@ from rolellm.core.errors import (
     ModelError,
     PredictionError,
     ReleaseNotFoundError,
+    RoleLLMWarning,
     SettingsError,
     StoppedShortError,
 )
 from rolellm.core.records import Row, Subset
 from rolellm.data.rolebench.release import hash_profiles
+from rolellm.llm.llm import LLM
+from rolellm.llm.model import Request
+from rolellm.llm.scripted import ScriptedModel
 from rolellm.models.find import ModelSource, hash_model
 from rolellm.models.local_model import Decoding, LocalModel, draw_tokens, keep_nucleus
 from rolellm.models.prompts.render import load_system_template, make_messages
-from rolellm.scoring.generate import complete_settings, plan_batches, prepare_prompts
+from rolellm.scoring.generate import answer_rows, complete_settings, plan_batches, prepare_prompts
 from rolellm.scoring.predictions import explain_interrupt
 from rolellm.scoring.rows import draw_rows, read_dataset_rows
 from rolellm.scoring.settings import GenerateSettings
@@ -557,3 +561,15 @@ def test_retrieval_without_scripts_is_refused(rows: list[Row], write_release: An
     settings = GenerateSettings(profile="retrieval", config=config, data_dir=write_release())
     with pytest.raises(ReleaseNotFoundError, match="no script dialogue"):
         prepare_prompts(settings, rows)
+
+
+def test_a_server_that_gives_no_reply_is_counted_out_each_time(tmp_path: Path, make_rows: MakeRows) -> None:
+    def answer(request: Request) -> str:
+        return "Aye." if request.tag == first.id else ""
+
+    first, *_ = rows = make_rows(3)
+    model = LLM.of(ScriptedModel(answer, rules_hash="silent"))
+    for new in (1, 0):
+        with pytest.warns(RoleLLMWarning, match="2 of 3 rows have no prediction"):
+            result = answer_rows(rows, tmp_path / "p.jsonl", GenerateSettings(), model)
+        assert (result.rows, result.generated) == (1, new)

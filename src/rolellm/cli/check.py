@@ -106,6 +106,7 @@ def run_check_safety(
     against: str | None = None,
     role: list[str] | None = None,
     guard: Path | None = None,
+    engine: Advanced[str] = "auto",
     out: Path = Path("safety"),
 ) -> Run[Any]:
     """Measure what tuning did to refusals, with roles and without; exit code 1 for a loss beyond chance.
@@ -115,12 +116,15 @@ def run_check_safety(
         against: Its base, named likewise; defaults to the one that an adapter was tuned on.
         role: A character's folder, a card, or a role of RoleBench; repeatable.
         guard: YAML settings of a guard model or a judge that reads the replies; defaults to rules.
+        engine: For local models: builtin, vllm, or vLLM's path; auto: vLLM where found with a GPU.
         out: Folder for replies.jsonl and the journals: a second run sends only new messages.
     """
     from rolellm.measures import plan_safety
 
     options = dump(safety) | dump(settings)
-    llm, step = plan_safety(model, against, roles=role or (), guard=guard, options=call_options, **options)
+    llm, step = plan_safety(
+        model, against, roles=role or (), guard=guard, engine=engine, options=call_options, **options
+    )
     return run_or_estimate(step, llm, out)
 
 

@@ -21,7 +21,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import (
@@ -391,27 +391,13 @@ def _describe_error(error: ValidationError, cls: type, *, secret: bool) -> str:
     dotted = re.sub(r"\.(\d+)", r"[\1]", location)
     kind = first_error["type"]
     if kind in ("unexpected_keyword_argument", "extra_forbidden"):
-        return f"unknown key {dotted}{describe_alternatives(dotted, _list_likely_keys(dotted, cls))}"
+        return f"unknown key {dotted}{describe_alternatives(dotted, list_keys(cls))}"
     if kind in ("missing", "missing_argument", "missing_keyword_only_argument"):
         return f"{dotted} is missing"
     problem = _describe_problem(first_error, secret=secret)
     if kind == "value_error":
         problem = str(first_error["ctx"]["error"])
     return f"{dotted}: {problem}" if dotted else problem
-
-
-def _list_likely_keys(dotted: str, cls: type) -> Sequence[str]:
-    """List the keys that an unknown one may stand for: one like it in its section, unless another section has it."""
-    keys = list_keys(cls)
-    section, _, last = re.sub(r"\[\d+\]", "", dotted).rpartition(".")
-    section_keys = []
-    for key in keys:
-        key_section, _, name = key.rpartition(".")
-        if name == last:
-            return keys
-        if key_section == section:
-            section_keys.append(key)
-    return difflib.get_close_matches(dotted, section_keys, n=1) or keys
 
 
 def _describe_problem(problem: Any, *, secret: bool) -> str:

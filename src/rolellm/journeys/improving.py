@@ -25,6 +25,7 @@ from rolellm.core.settings import Advanced, Field, dump, read, settings, suggest
 from rolellm.data.rolebench import load_rolebench
 from rolellm.data.rolebench.source import resolve_config
 from rolellm.journeys.evaluation import EvalResult, EvalSettings, evaluate
+from rolellm.llm.vllm import find_vllm
 from rolellm.models.prompts.leaks import list_word_runs
 from rolellm.models.training_record import MANIFEST, read_manifest
 from rolellm.preferences import PAIRS, prefer
@@ -182,6 +183,8 @@ def improve(run: str | Path, *, judge: Any = None, out: str | Path | None = None
     """
     run = Path(run)
     chosen = _choose_rows(read(ImproveSettings, options), run)
+    # Not only after the training.
+    find_vllm(chosen.engine)
     with use_working_folder("improve", out) as folder, lock_folder(folder), name_call(folder):
         recipe = _load_recipe(run, folder, chosen)
         adapter = folder / "adapter"
@@ -197,14 +200,22 @@ def _choose_rows(chosen: ImproveSettings, run: Path) -> ImproveSettings:
     if trained is None:
         raise ModelError(f"{run} holds no finished training run; tune one first: rolellm train RECIPE --out RUN")
     data_dir = chosen.data_dir
+    data = read_json(manifest)["recipe"]["data"]
+    if data.get("path") and chosen.config is None and data_dir is None:
+        raise SettingsError(
+            f"{run} was trained on {data['path']}; name a data set in RoleBench's form to improve it on "
+            "(--set config=NAME or data_dir=FOLDER)"
+        )
     if data_dir is None:
-        folder = read_json(manifest)["recipe"]["data"]["data_dir"]
+        folder = data["data_dir"]
         data_dir = Path(folder) if folder else None
     config = chosen.config or trained.config
     if config is None and data_dir is not None:
         config = resolve_config(None, data_dir)
     if config is None:
-        raise SettingsError(f"{run} does not say which data set it was trained on; name one (--config or --data-dir)")
+        raise SettingsError(
+            f"{run} does not say what it was trained on; name a data set (--set config=NAME or data_dir=FOLDER)"
+        )
     return replace(chosen, config=config, data_dir=data_dir)
 
 

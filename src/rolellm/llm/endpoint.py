@@ -217,7 +217,10 @@ class Endpoint:
 
     def make_error(self, status: int, content: bytes, headers: Mapping[str, str] | None = None) -> CallError:
         """The error that an answer other than 2xx stands for, secrets taken out."""
-        return make_status_error(status, headers or {}, content, self._hide)
+        error = make_status_error(status, headers or {}, content, self._hide)
+        if status in (404, 405) and not urlsplit(self._base_url).path:
+            error.reason += "; most servers' base_url ends in /v1"
+        return error
 
     def make_body(self, request: Request, attempt: int = 1, form: Structured | None = None) -> dict[str, Any]:
         """The body of a call; in the form that is in use, if none is given."""

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from rolellm.llm.estimate import Estimate
     from rolellm.llm.tokens import TokenCounter
 
+_SCHEMES = ("http://", "https://")
 _WAYS = (
     "Give a server (--llm https://api.openai.com/v1 --model NAME --set api_key_env=OPENAI_API_KEY), one on this "
     "machine (--llm http://localhost:8000/v1 --model NAME), or a settings file (--llm FILE.yaml), which can also "
@@ -151,7 +152,7 @@ class LLM:
         if isinstance(source, LLM):
             source._scripted = source._scripted or scripted
             return source
-        if isinstance(source, str) and source.startswith(("http://", "https://")):
+        if isinstance(source, str) and source.startswith(_SCHEMES):
             raise SettingsError(f"a server needs the model's name; give rolellm.LLM(base_url={source!r}, model=…)")
         if isinstance(source, str | Path | Mapping):
             source = load_settings(source)
@@ -340,18 +341,24 @@ def make_model(entry: ModelSettings, scripted: Mapping[str, MakeScripted] | None
 
 def _read_options(chosen: ModelOptions) -> LLMSettings:
     engine = chosen.engine if isinstance(chosen, EngineOptions) else "builtin"
+    if chosen.model and chosen.model.startswith(_SCHEMES):
+        raise SettingsError(
+            f"--model {chosen.model} is a server's address; give it as --llm, and the model's name there"
+        )
     if chosen.llm is None:
         if isinstance(chosen, PlayedOptions) and chosen.model:
             return LLM.resolve(chosen.model, engine=engine).settings
         raise SettingsError(f"no model is named.{' --model needs --llm URL.' if chosen.model else ''} {_WAYS}")
     if engine not in ("auto", "builtin"):
         raise SettingsError("--engine is for a model on this machine; name it by --model, or set engine in the file")
-    if chosen.llm.startswith(("http://", "https://")):
+    if chosen.llm.startswith(_SCHEMES):
         if chosen.model is None:
             raise SettingsError(f"no model is named. A server needs --model. {_WAYS}")
         return LLMSettings(
             endpoints=(ModelSettings(base_url=chosen.llm, model=chosen.model, api_key_env=chosen.api_key_env),)
         )
+    if not Path(chosen.llm).exists():
+        raise SettingsError(f"--llm {chosen.llm}: no such file; a server's address starts with http:// or https://")
     for option, value in (("--model", chosen.model), ("api_key_env", chosen.api_key_env)):
         if value is not None:
             raise SettingsError(f"{option} is for a server; put it in {chosen.llm}")

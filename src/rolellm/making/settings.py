@@ -112,10 +112,8 @@ class PreferSettings:
         config: Config of the dataset, such as sample; without SOURCE, the default one.
         data_dir: Local copy of the release (or $ROLEBENCH_DIR).
         balance: Even out the lengths of chosen and rejected replies, so that length teaches nothing.
-        role: Name that the card's role has in the SillyTavern chats, where it differs.
     """
 
     config: str | None = None
     data_dir: Advanced[Path | None] = None
     balance: Advanced[bool] = True
-    role: Advanced[str | None] = None

@@ -97,7 +97,7 @@ def load_whole(path: str | Path, **options: Any) -> PreTrainedModel:
         options: For ``from_pretrained``.
 
     Raises:
-        ModelError: When it cannot be loaded, or weights are missing or of other sizes than its layers.
+        ModelError: When it cannot be loaded, or weights are missing.
     """
     from transformers import AutoModelForCausalLM
 
@@ -109,25 +109,11 @@ def load_whole(path: str | Path, **options: Any) -> PreTrainedModel:
         raise ModelError(
             f"{path} lacks {len(missing)} of the model's weights ({', '.join(missing[:5])}); is it complete?"
         )
-    _check_sizes(model, path)
     # Last states lie apart in a batch, and at::matmul (PyTorch 2.13) then copies a frozen output layer for each row: in
     # half precision on a CPU, 150 times slower. Contiguous states are multiplied at once.
     head = model.get_output_embeddings()
     head.register_forward_pre_hook(lambda _, inputs: inputs[0].contiguous())
     return model
-
-
-def _check_sizes(model: Any, path: str | Path) -> None:
-    """Check that weights in 4 bits have the sizes of their layers; transformers before 5.23 takes any."""
-    for name, module in model.named_modules():
-        weight = getattr(module, "weight", None)
-        state = getattr(weight, "quant_state", None)
-        if state is None:
-            continue
-        shape = tuple(state.shape)
-        sizes = (module.out_features, module.in_features)
-        if shape != sizes:
-            raise ModelError(f"{path}: its model cannot be loaded: {name} is {shape}; config.json asks for {sizes}")
 
 
 def list_stop_tokens(config: Any) -> list[int]:

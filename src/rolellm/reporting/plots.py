@@ -67,11 +67,6 @@ def _mark(series: int) -> dict[str, str]:
     return {"shape": MARKERS[series % len(MARKERS)], "fill": fill}
 
 
-def _draw(name: str, title: str, high: float, **parts: Any) -> str:
-    template = environment().get_template(name)
-    return template.render(title=label(title, 400), wide=_WIDE, high=high, font=_FONT, **parts)
-
-
 def draw_dots(title: str, measures: Sequence[PlotMeasure], series: Mapping[str, int], form: Format = ROUGE) -> str:
     """Draw scores with their 95 % intervals, a line each under the heading of their measure.
 
@@ -123,7 +118,9 @@ def draw_dots(title: str, measures: Sequence[PlotMeasure], series: Mapping[str, 
         tick = tenth / 10
         ticks.append((find_x(tick), f"{tick * form.scale:g}"))
     edges = {"left": _NAMES, "right": _NAMES + _PLOT, "top": _HEADING, "bottom": y}
-    return _draw("dots.svg.jinja", title, y + _HEADING, groups=groups, ticks=ticks, **edges)
+    sizes = {"wide": _WIDE, "high": y + _HEADING, "font": _FONT, **edges}
+    template = environment().get_template("dots.svg.jinja")
+    return template.render(title=label(title, 400), groups=groups, ticks=ticks, **sizes)
 
 
 def _draw_line(name: str, score: Interval | None, series: int, form: Format) -> dict[str, Any]:

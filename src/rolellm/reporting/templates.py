@@ -22,7 +22,7 @@ MAX_TEXT = 2_000
 def environment() -> Environment:
     """Build an environment that finds templates in ``html``, refuses unknown names, and escapes and bounds text."""
     jinja_environment = Environment(
-        loader=FunctionLoader(read_template),
+        loader=FunctionLoader(_read_template),
         autoescape=True,
         undefined=StrictUndefined,
         finalize=_make_inert,
@@ -34,14 +34,13 @@ def environment() -> Environment:
     return jinja_environment
 
 
-def generate_page(name: str, **values: Any) -> Iterator[str]:
-    """Render a template as a whole page, in pieces: with the style sheet of all pages, and the package's version."""
-    css = Markup(read_template("page.css"))
-    return environment().get_template(name).generate(css=css, version=__version__, **values)
+def generate_page(**values: Any) -> Iterator[str]:
+    """Render the page in pieces, with its style sheet and the package's version."""
+    css = Markup(_read_template("page.css"))
+    return environment().get_template("page.html.jinja").generate(css=css, version=__version__, **values)
 
 
-def read_template(name: str) -> str:
-    """Read a file of the folder ``html``, such as ``page.css``."""
+def _read_template(name: str) -> str:
     return resources.files("rolellm.reporting").joinpath("html", name).read_text(encoding="utf-8")
 
 

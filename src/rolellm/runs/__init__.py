@@ -39,7 +39,7 @@ before; a round that others depend on has a `Round.stand_in`, so that the dry ru
 """
 
 from rolellm.runs.run import MANIFEST, R, Run, check_run_folder, find_runs
-from rolellm.runs.step import Plan, Records, Round, Step, estimate_step, plan_requests, run_step
+from rolellm.runs.step import Plan, Records, Round, Step, estimate_step, plan_rounds, run_step
 
 __all__ = [
     "MANIFEST",
@@ -52,6 +52,6 @@ __all__ = [
     "check_run_folder",
     "estimate_step",
     "find_runs",
-    "plan_requests",
+    "plan_rounds",
     "run_step",
 ]

@@ -254,11 +254,6 @@ def _make_stand_in(request: Request, make: Callable[[Request], T]) -> Answer[T]:
     return Answer(request, make(request), Reply("", "stop", Usage(), "stand-in", "stand-in", {}))
 
 
-def plan_requests(step: Step[Any], llm: LLM) -> list[Request]:
-    """List what a stage would ask of models; nothing is sent."""
-    return [request for planned in plan_rounds(step, llm) for request in planned.requests]
-
-
 def estimate_step(step: Step[Any], llm: LLM) -> Estimate:
     """Estimate calls, tokens and cost of a stage; needs neither a key nor a server."""
     estimates: list[Estimate] = []

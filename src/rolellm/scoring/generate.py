@@ -28,13 +28,13 @@ from rolellm.core.errors import DataError, ModelError, RoleLLMWarning, SettingsE
 from rolellm.core.files import write_json
 from rolellm.core.fingerprint import hash_json
 from rolellm.core.folders import use_working_folder
-from rolellm.core.jsonl import JsonlAppender, read_json, write_jsonl
+from rolellm.core.jsonl import JsonlAppender, read_json, read_jsonl, write_jsonl
 from rolellm.core.locks import lock_folder
 from rolellm.core.progress import open_bar, track_progress
 from rolellm.core.records import Row, Subset
 from rolellm.core.result import Result
 from rolellm.core.settings import Field, dump, read, suggest_keywords
-from rolellm.core.text import join_names
+from rolellm.core.text import format_count, join_names
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import Answer, Finish, Request, Sampling, accept_text, convert_turns
 from rolellm.llm.scale import map_parts
@@ -388,11 +388,11 @@ class GenerateResult(Result):
     Attributes:
         out: The predictions file.
         rows: Number of predictions in it.
-        generated: How many of them this run made.
+        generated: How many of them are new.
         stop: How many the model finished.
         length: How many were truncated at the token limit.
         empty: How many are empty.
-        new_tokens: Tokens of this run; behind an API, of all replies.
+        new_tokens: Tokens of the new ones.
         seconds: Its duration.
         capped: How many rows had less room than the token limit.
         contaminated: How many the model was trained on, though the config promises new ones; ``None`` where not known.
@@ -434,7 +434,7 @@ class GenerateResult(Result):
         speed = ""
         if self.tokens_per_second:
             speed = f" ({self.tokens_per_second:,.0f} tokens/s)"
-        counts = f"{self.rows} predictions in {self.out}, {self.generated} of them new{speed}"
+        counts = f"{format_count(self.rows, 'prediction')} in {self.out}, {self.generated} of them new{speed}"
         ends = f"{self.stop} complete, {self.length} truncated at the token limit, {self.empty} empty"
         return (f"{counts}: {ends}.",)
 
@@ -773,8 +773,11 @@ def _ask_rows(
     also: tuple[Finish, ...] = ("length",)
     started = time.perf_counter()
     with _lock_predictions(out):
+        finished: set[Any] = set()
         if not settings.overwrite:
             check_settings(out, meta)
+            if out.exists():
+                finished = {line.get("id") for _, line in read_jsonl(out, bad=[])}
         folder = out.with_name(out.name + _JOURNAL_SUFFIX)
         with Client(folder, model.models, model.options) as client:
             outcomes = client.ask(requests, accept_text, label="answering", also=also)
@@ -796,7 +799,7 @@ def _ask_rows(
         if not lines:
             raise DataError(text)
         warnings.warn(text, RoleLLMWarning, stacklevel=4)
-    spent = client.spent
     seconds = time.perf_counter() - started
-    generated = len(lines) - spent.from_journal
-    return _summarize(out, lines, generated, spent.usage.completion, seconds, settings)
+    new_lines = [line for line in lines if line["id"] not in finished]
+    tokens = sum(line["new_tokens"] for line in new_lines)
+    return _summarize(out, lines, len(new_lines), tokens, seconds, settings)

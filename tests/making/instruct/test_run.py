@@ -33,7 +33,7 @@ from rolellm.making.instruct.filters import Verdict, filter_candidates, find_for
 from rolellm.making.instruct.run import Instruct, InstructResult
 from rolellm.making.instruct.segments import SCENE_BREAK, Segment, build_segments
 from rolellm.making.settings import FilterSettings, InstructSettings
-from rolellm.runs import Run, plan_requests, run_step
+from rolellm.runs import Run, plan_rounds, run_step
 
 # --- segments
 
@@ -469,7 +469,8 @@ def test_the_plan_is_what_a_generous_model_is_asked(tmp_path: Path) -> None:
         seen.append(request)
         return full(request)
 
-    plan = plan_requests(Instruct(character, settings), model_of(ScriptedModel(full, rules_hash="tests")))
+    rounds = plan_rounds(Instruct(character, settings), model_of(ScriptedModel(full, rules_hash="tests")))
+    plan = [request for planned in rounds for request in planned.requests]
     run(tmp_path, character, answer)
     assert sorted(item.tag for item in plan) == sorted(item.tag for item in seen)
     real = {item.tag: item for item in seen}

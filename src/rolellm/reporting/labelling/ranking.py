@@ -11,6 +11,12 @@ from rolellm.core.errors import RoleLLMError
 from rolellm.judging.requests import LETTERS
 from rolellm.reporting.labelling.tasks import LabelTask
 
+#: What judges are told.
+_CRITERIA = (
+    "Rank the answers by two things: how clearly each sounds like this role, and how much of what the role knows it "
+    "shows. References tell what is right; some are plain answers without a style. 1 is best; equal places are ties."
+)
+
 
 class LabelPage:
     """The page.
@@ -31,6 +37,7 @@ class LabelPage:
         with gr.Blocks(title="Rank answers", analytics_enabled=False) as page:
             index = gr.State(0)
             progress = gr.Markdown()
+            gr.Markdown(_CRITERIA)
             texts["role"] = _make_text("Role")
             with gr.Accordion("Description", open=False):
                 texts["description"] = _make_text(None)
@@ -39,7 +46,7 @@ class LabelPage:
                 texts["references"] = _make_text(None)
             for letter, place in zip(LETTERS, task.places, strict=False):
                 texts[letter] = _make_text(letter)
-                radios.append(gr.Radio(task.choices, label=f"{place}: 1 is best, equal places are ties"))
+                radios.append(gr.Radio(task.choices, label=place))
             with gr.Row():
                 back, skip = gr.Button("Back"), gr.Button("Skip")
                 save = gr.Button("Save", variant="primary")

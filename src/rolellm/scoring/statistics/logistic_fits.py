@@ -93,6 +93,8 @@ def fit_length_control(
         clusters: Shape (n,): the question of each row.
         roles: Shape (n,): the role of each, or empty where roles do not matter.
     """
+    from scipy.special import expit
+
     data, differences = _read_columns(outcomes, lengths, baseline_lengths, clusters, roles)
     questions = len(set(data.clusters))
     problem = _find_problem(data, differences, questions)
@@ -100,11 +102,8 @@ def fit_length_control(
         return LengthControl(None, problem)
     values, influences = _fit_length(data)
     theta = _estimate(values[0], influences[0], data)
-    rate = theta._replace(mean=_compute_sigmoid(theta.mean))
-    ends = []
-    for logits in filter(None, (theta.ends, theta.new_roles)):
-        low, high = map(_compute_sigmoid, logits)
-        ends.append((low, high))
+    rate = theta._replace(mean=float(expit(theta.mean)))
+    ends = [(expit(low), expit(high)) for low, high in filter(None, (theta.ends, theta.new_roles))]
     return LengthControl(add_ends(rate, ends, _METHOD), None)
 
 
@@ -163,11 +162,13 @@ def _fit_length(data: LengthData) -> tuple[Floats, Floats]:
     Newton's method, each step shortened to log(1 + d) / d of itself, d the most that it moves any log-odds: with the
     logistic's curvature that always climbs (Sun & Tran-Dinh, 2019), and near the top it is a full step.
     """
+    from scipy.special import expit
+
     columns = np.stack([np.ones_like(data.terms), data.terms])
     ridge = np.array([0.0, RIDGE])
     values = np.zeros(2)
     for _ in range(_STEPS):
-        chance = _compute_sigmoid(values @ columns)
+        chance = expit(values @ columns)
         weights = chance * (1 - chance)
         curve = (columns * weights) @ columns.T + np.diag(ridge)
         slopes = columns * (data.outcomes - chance)
@@ -177,7 +178,3 @@ def _fit_length(data: LengthData) -> tuple[Floats, Floats]:
             break
         values = values + np.log1p(reach) / reach * step
     return values, len(data.terms) * np.linalg.solve(curve, slopes)
-
-
-def _compute_sigmoid(values: Any) -> Any:
-    return 0.5 * (1 + np.tanh(values / 2))
