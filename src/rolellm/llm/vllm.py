@@ -330,7 +330,7 @@ class VLLMServer:
                 return
 
     def _find_share(self, error: str) -> float | None:
-        """Find the share of a GPU's memory that others leave, where vLLM by itself wants more; ``None`` for too little."""
+        """Find the share of a GPU that others leave, where vLLM by itself wants more; ``None`` for too little."""
         memory = _FREE_MEMORY.search(error)
         if memory is None or _MEMORY_FLAG in str(self._command):
             return None
