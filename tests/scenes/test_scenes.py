@@ -3,8 +3,6 @@
 import json
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -41,6 +39,7 @@ from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter, Secret, rea
 from rolellm.scenes.visibility import SceneTurn, build_talk, find_lapses
 
 from ..commands import Command
+from ..forking import Forking
 
 NAMES = ("Ada", "Brom", "Cleo", "Dora")
 
@@ -543,26 +542,27 @@ def test_present_and_meeting() -> None:
 
 @pytest.mark.slow
 def test_killed_twenty_times_a_scene_of_twenty_turns_is_as_if_it_never_was(
-    tmp_path: Path, llm_server: Callable[..., Any]
+    tmp_path: Path, llm_server: Callable[..., Any], warm: Forking
 ) -> None:
     server = llm_server(latency=0.15)
     (tmp_path / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local}}]", encoding="utf-8")
     values = {"setting": "A tower.", "turns": 20, "characters": [{"name": name, "description": name} for name in NAMES]}
     (tmp_path / "scene.yaml").write_text(json.dumps(values), encoding="utf-8")
-    command = [sys.executable, "-m", "rolellm", "scene", str(tmp_path / "scene.yaml")]
-    command += ["--llm", str(tmp_path / "llm.yaml"), "--out"]
+    words = ["scene", "scene.yaml", "--llm", "llm.yaml", "--out"]
     draw = random.Random(0)
     for _ in range(20):
-        running = subprocess.Popen([*command, str(tmp_path / "killed")], stderr=subprocess.PIPE, text=True)
+        running = warm.start([*words, "killed"], tmp_path)
         # Killed at a moment after the first turn that it shows; those of earlier runs come at once.
-        assert running.stderr is not None and running.stderr.readline()
+        while not running.err.exists() or "\n" not in running.err.read_text(encoding="utf-8", errors="replace"):
+            assert running.poll() in (None, 0)
+            time.sleep(0.005)
         time.sleep(draw.uniform(0, 0.3))
         running.send_signal(signal.SIGKILL)
-        running.communicate()
-    subprocess.run([*command, str(tmp_path / "killed")], check=True, capture_output=True)
+        running.wait()
+    warm([*words, "killed"], tmp_path)
     paid = server.counts.calls
     server.reset()
-    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    warm([*words, "whole"], tmp_path)
     for file in ("transcript.jsonl", "dialogues.jsonl"):
         assert (tmp_path / "killed" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
     # A kill may meet the one call that is on its way.

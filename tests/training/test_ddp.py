@@ -184,22 +184,14 @@ def finished(processes: Started) -> str:
 
 
 @pytest.mark.parametrize(
-    ("shared_prefix", "method", "launcher"),
-    [
-        pytest.param(True, LORA, True, id="lora-shared"),
-        pytest.param(False, {"name": "full"}, False, id="full-rows"),
-    ],
+    ("shared_prefix", "method"),
+    [pytest.param(True, LORA, id="lora-shared"), pytest.param(False, {"name": "full"}, id="full-rows")],
 )
 def test_two_processes_take_the_steps_of_one(
-    shared_prefix: bool,
-    method: dict[str, Any],
-    launcher: bool,
-    recipe_of: Callable[..., Recipe],
-    launch: Launch,
-    tmp_path: Path,
+    shared_prefix: bool, method: dict[str, Any], recipe_of: Callable[..., Recipe], launch: Launch, tmp_path: Path
 ) -> None:
     recipe = recipe_of(method, training={"shared_prefix": shared_prefix})
-    processes = launch(launcher=launcher)
+    processes = launch()
     alone = train(recipe, out=tmp_path / "alone")
 
     run = recipe.output.dir
@@ -213,6 +205,17 @@ def test_two_processes_take_the_steps_of_one(
     for key in ("loss", "grad_norm", "learning_rate"):
         expected = [line[key] for line in read_lines(alone.out)]
         assert [line[key] for line in read_lines(run)] == pytest.approx(expected, rel=1e-5)
+
+
+def test_two_processes_prefer_as_one_does(recipe_of: Callable[..., Recipe], launch: Launch, tmp_path: Path) -> None:
+    """The loss of ``sft`` is a mean over the tokens of both; the short last step is made even by repeated pairs."""
+    losses = {"trainer": "dpo", "loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 0.5]}
+    recipe = recipe_of(training={**losses, "max_steps": 3, "warmup_steps": 0})
+    finished(launch())
+    alone = train(recipe, out=tmp_path / "alone")
+    for key in ("loss", "grad_norm"):
+        expected, actual = ([line[key] for line in read_lines(run)] for run in (alone.out, recipe.output.dir))
+        assert actual[:2] == pytest.approx(expected[:2], rel=1e-5)
 
 
 def test_two_processes_that_were_killed_go_on_as_two_and_not_as_one(
