@@ -217,7 +217,7 @@ def test_the_trial_is_as_the_steps_are_and_says_how_long_they_take(
     plan = fitted.trainer.plan
     printed = capsys.readouterr().err
     assert plan.replies_per_pass < STEP
-    assert re.search(rf"{plan}; at most [\d.]+ s a step, \d+ minutes for all 3\n", printed)
+    assert re.search(rf"{plan}; up to [\d.]+ s a step, \d+ minutes for 3 steps\n", printed)
     assert "out of memory" not in printed
     assert not any(casts), "the input of an adapter is cast by autocast alone"
 
