@@ -207,7 +207,9 @@ def _choose_rows(chosen: ImproveSettings, run: Path) -> ImproveSettings:
     if config is None and data_dir is not None:
         config = resolve_config(None, data_dir)
     if config is None:
-        raise SettingsError(f"{run} does not say which data set it was trained on; name one (--config or --data-dir)")
+        raise SettingsError(
+            f"{run} does not say which data set it was trained on; name one (--set config=NAME or --set data_dir=FOLDER)"
+        )
     return replace(chosen, config=config, data_dir=data_dir)
 
 

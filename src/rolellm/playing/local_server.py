@@ -57,7 +57,7 @@ def run_vllm(command: Sequence[str], base: str, adapters: Mapping[str, str]) -> 
     models = [LocalModel(base, adapter=adapter) for adapter in adapters] or [LocalModel(base)]
     templates = {model.tokenizer.chat_template or load_chat_template() for model in models}
     if len(templates) > 1:
-        raise SettingsError("these adapters have several chat templates, and vLLM takes one; use --engine builtin")
+        raise SettingsError("these adapters have several chat templates, and vLLM takes one; use --set engine=builtin")
     # It adds adapters while it runs.
     os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
     with tempfile.TemporaryDirectory(prefix="rolellm-serve-") as scratch:
