@@ -208,7 +208,7 @@ def _choose_rows(chosen: ImproveSettings, run: Path) -> ImproveSettings:
         config = resolve_config(None, data_dir)
     if config is None:
         raise SettingsError(
-            f"{run} does not say which data set it was trained on; name one (--set config=NAME or --set data_dir=FOLDER)"
+            f"{run} does not say which data set it was trained on; name one (--set config= or --set data_dir=)"
         )
     return replace(chosen, config=config, data_dir=data_dir)
 
