@@ -23,7 +23,6 @@ from typer.main import get_group
 
 from rolellm.core.errors import RoleLLMError, SettingsError, StoppedShortError
 from rolellm.core.progress import announce_imports
-from rolellm.core.starting import restore_interrupt
 from rolellm.core.threads import wait_briefly
 from rolellm.version import __version__
 
@@ -171,7 +170,6 @@ def _accept_options(
 def main() -> None:
     """Run the command line; errors that this library raises on purpose end in one message, without a traceback."""
     try:
-        restore_interrupt()
         wait_briefly()
         _prepare_messages()
         announce_imports()
