@@ -11,7 +11,6 @@ import importlib
 import inspect
 import io
 import os
-import re
 import sys
 import warnings
 from importlib import resources
@@ -78,9 +77,6 @@ class _Command(TyperCommand):
                 title = "Arguments"
                 # Without its Python type.
                 name = name.partition(" <")[0]
-            # That a number is not negative goes without saying.
-            text = re.sub(r"; x>=?[01]\]$", "]", text)
-            text = re.sub(r"(  \[)? ?x>=?[01]\]$", "", text)
             sections.setdefault(title, []).append((name, text))
         advanced = getattr(self.callback, "advanced", {})
         if advanced and ctx.meta["help_all"]:
