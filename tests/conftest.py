@@ -62,8 +62,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(pytest.mark.skip(reason="needs $ROLELLM_REAL_LLM and $ROLELLM_REAL_BASE"))
         if item.get_closest_marker("network"):
             item.add_marker(pytest.mark.skip(reason="reaches outside this machine"))
-    # Long ones first, so that no worker is left with one at the end.
-    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+    # Long ones first, the longest with time of their own, so that no worker is left with one at the end.
+    items.sort(key=lambda item: [item.get_closest_marker(name) is None for name in ("timeout", "slow")])
 
 
 @pytest.fixture(scope="session")

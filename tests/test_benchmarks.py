@@ -1,11 +1,11 @@
 """Every script in benchmarks/ runs at its smallest; one that needs what no test has refuses in words."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from .forking import Forking, script
 
 pytestmark = pytest.mark.slow
 ROOT = Path(__file__).resolve().parent.parent
@@ -50,33 +50,27 @@ ON_GPU = {
 }
 
 
-def run_script(script: Path, options: str, folder: Path, env: dict[str, str]) -> subprocess.CompletedProcess[str]:
-    command = [sys.executable, str(script), *options.split()]
-    return subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=False)
-
-
-@pytest.mark.parametrize("script", [pytest.param(path, id=path.stem) for path in SCRIPTS if path.name not in REFUSED])
-def test_a_benchmark_runs_at_its_smallest(script: Path, tmp_path: Path, clean_env: dict[str, str]) -> None:
+@pytest.mark.parametrize("path", [pytest.param(path, id=path.stem) for path in SCRIPTS if path.name not in REFUSED])
+def test_a_benchmark_runs_at_its_smallest(path: Path, tmp_path: Path, warm: Forking) -> None:
     (tmp_path / "labeled.csv").write_text("prompt,completion,final_label\nWhy?,I can't.,2_full_refusal\n")
-    json_flag = "" if script.name == "style.py" else " --json"
-    done = run_script(script, SMALLEST.get(script.name, "") + json_flag, tmp_path, clean_env)
-    assert done.returncode == 0, done.stderr
+    json_flag = "" if path.name == "style.py" else " --json"
+    printed = warm((SMALLEST.get(path.name, "") + json_flag).split(), tmp_path, code=script(path))
     if json_flag:
         # TRL writes to standard output.
-        result = json.loads(done.stdout[done.stdout.index('{\n  "') :])
+        result = json.loads(printed[printed.index('{\n  "') :])
         assert result.keys() >= {"ratios", "figures", "n", "versions", "hardware"}
-    assert done.stdout
+    assert printed
 
 
 @pytest.mark.parametrize("name", ON_GPU)
-def test_the_part_for_a_gpu_runs_at_its_smallest(name: str, tmp_path: Path, clean_env: dict[str, str]) -> None:
-    done = run_script(ROOT / "benchmarks" / name, f"--tiny --steps 1 --json {ON_GPU[name]}", tmp_path, clean_env)
-    assert done.returncode == 0, done.stderr
+def test_the_part_for_a_gpu_runs_at_its_smallest(name: str, tmp_path: Path, warm: Forking) -> None:
+    options = f"--tiny --steps 1 --json {ON_GPU[name]}".split()
+    assert warm(options, tmp_path, code=script(ROOT / "benchmarks" / name))
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_a_benchmark_without_its_model_refuses_in_words(name: str, tmp_path: Path, clean_env: dict[str, str]) -> None:
+def test_a_benchmark_without_its_model_refuses_in_words(name: str, tmp_path: Path, warm: Forking) -> None:
     options, words = REFUSED[name]
-    done = run_script(ROOT / "benchmarks" / name, options, tmp_path, clean_env)
+    done = warm.run(options.split(), tmp_path, code=script(ROOT / "benchmarks" / name))
     assert done.returncode == 2
     assert done.stderr.splitlines()[-1].endswith(words)

@@ -11,13 +11,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
 
 
 @pytest.fixture(scope="module")
-def demo(tmp_path_factory):
+def demo(tmp_path_factory, warm):
     """One demo, run as a user runs it; its folder, its summary and what it printed."""
     folder = tmp_path_factory.mktemp("demo")
-    command = [sys.executable, "-m", "rolellm", "demo", "--out", "out"]
-    shown = subprocess.run(command, cwd=folder, capture_output=True, text=True, timeout=580)
-    assert shown.returncode == 0, shown.stderr
-    return folder / "out", json.loads((folder / "out" / "summary.json").read_text("utf-8")), shown.stdout
+    printed = warm(["demo", "--out", "out"], folder)
+    return folder / "out", json.loads((folder / "out" / "summary.json").read_text("utf-8")), printed
 
 
 def test_tuned_is_clearly_above_untuned_on_held_out_questions(demo):

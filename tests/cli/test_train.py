@@ -16,7 +16,7 @@ from rolellm.training.recipe_files import load_recipe
 from rolellm.training.train import train
 
 from ..commands import Command
-from ..forking import Forked, Forking
+from ..forking import Forked, Forking, script
 
 BIN = Path(sys.executable).parent
 Ended = subprocess.CompletedProcess[str]
@@ -57,11 +57,23 @@ def test_the_script_under_accelerate_does_what_the_library_does(
     assert losses(tmp_path / "launched") == losses(tmp_path / "here")
 
 
+#: What `accelerate launch` does before it starts a process, which takes long to import.
+LAUNCH = """
+import os, sys
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from accelerate.utils.launch import prepare_simple_launcher_cmd_env
+options, *_ = _validate_launch_command(launch_command_parser().parse_args(sys.argv[1:]))
+(_, *sys.argv), env = prepare_simple_launcher_cmd_env(options)
+os.environ.update(env)
+"""
+
+
 @pytest.mark.slow
 def test_one_process_in_place_of_two_is_refused(recipe: Path, tmp_path: Path, root: Path, warm: Forking) -> None:
     """With --cpu, accelerate starts one process whatever it was asked for."""
-    words = ["launch", "--cpu", "--num_processes", "2", root / "recipes" / "rocit.py", "--config", recipe]
-    done = warm.run(words, tmp_path, code="from accelerate.commands.accelerate_cli import main; main()")
+    rocit = root / "recipes" / "rocit.py"
+    words = ["--cpu", "--num_processes", "2", rocit, "--config", recipe]
+    done = warm.run(words, tmp_path, code=LAUNCH + script(rocit))
     assert done.returncode != 0
     assert "error: the launcher was asked for several processes but started 1; on a CPU, use accelerate" in done.stderr
     assert not (tmp_path / "runs").exists()

@@ -6,8 +6,6 @@ import os
 import random
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -27,6 +25,7 @@ from rolellm.llm.model import Message, Request
 from rolellm.making.scripted import generate_scripted_reply
 
 from ..commands import Command
+from ..forking import Forking
 
 RULES = {"endpoints": [{"backend": "scripted", "rules": "quotes"}]}
 #: What is paid for of a card whose description is kept.
@@ -303,25 +302,24 @@ def test_what_a_person_made_there_is_not_replaced(card: Path, base: Path, tmp_pa
 
 
 @pytest.mark.slow
-def test_ten_kills_lose_nothing_and_pay_nothing_twice(
-    card: Path, base: Path, tmp_path: Path, llm_server: Callable[..., Any]
+def test_kills_lose_nothing_and_pay_nothing_twice(
+    card: Path, base: Path, tmp_path: Path, llm_server: Callable[..., Any], warm: Forking
 ) -> None:
     server = llm_server(_answer, latency=0.05)
     (tmp_path / "llm.yaml").write_text(yaml.safe_dump({"endpoints": [{"base_url": server.url, "model": "local"}]}))
     few = [word for name, value in FEW.items() for word in ("--set", f"{name}={value}")]
-    words = ["make", str(card), "--llm", str(tmp_path / "llm.yaml"), "--base", str(base), *few]
-    command = [sys.executable, "-m", "rolellm", *words, "--out"]
-    draw = random.Random(4)
-    for _ in range(10):
-        running = subprocess.Popen([*command, str(tmp_path / "killed")], stderr=subprocess.DEVNULL)
-        time.sleep(draw.uniform(2, 12))
+    words = ["make", card, "--llm", "llm.yaml", "--base", base, *few, "--out"]
+    draw, kills = random.Random(4), 6
+    for _ in range(kills):
+        running = warm.start([*words, "killed"], tmp_path)
+        time.sleep(draw.uniform(0.5, 4))
         running.send_signal(signal.SIGKILL)
         running.wait()
-    subprocess.run([*command, str(tmp_path / "killed")], check=True, capture_output=True)
+    warm([*words, "killed"], tmp_path)
     killed = server.counts.calls
     server.reset()
-    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    warm([*words, "whole"], tmp_path)
     for file in ("profile.json", "instruct/kept.jsonl", "respond/replies.jsonl", "adapter/adapter_model.safetensors"):
         assert (tmp_path / "killed" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes(), file
     # A kill may meet what is on its way; nothing that arrived is asked for again.
-    assert server.counts.calls <= killed <= server.counts.calls + 10 * 4
+    assert server.counts.calls <= killed <= server.counts.calls + kills * 4

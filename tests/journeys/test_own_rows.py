@@ -4,6 +4,7 @@ import json
 import random
 import shutil
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -18,7 +19,7 @@ from rolellm.data.own_rows import DIALOGUES, load_own_rows
 from rolellm.journeys.evaluation import SAID, EvalResult
 from rolellm.models.local_model import LocalModel
 from rolellm.models.training_record import MANIFEST, TrainedOn
-from rolellm.scoring.losses import measure_loss
+from rolellm.scoring.losses import measure_losses
 from rolellm.scoring.own_turns import load_own_turns
 from rolellm.scoring.style import measure_difference
 
@@ -90,8 +91,20 @@ def test_the_loss_is_that_of_transformers(base: Path) -> None:
     reply = [*tokenizer(row.references[0], add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
     labels = torch.tensor([[-100] * len(prompt) + reply])
     expected = model(input_ids=torch.tensor([[*prompt, *reply]]), labels=labels).loss.item()
-    measured = measure_loss(local, [row], own.messages)
-    assert (measured.mean, measured.n) == (pytest.approx(expected, rel=1e-5), len(reply))
+    measured = measure_losses(local, [row], own.messages).values
+    assert (fmean(measured), len(measured)) == (pytest.approx(expected, rel=1e-5), len(reply))
+
+
+def test_the_loss_decides_between_models_of_one_tokenizer(base: Path, tmp_path: Path) -> None:
+    blank = shutil.copytree(base, tmp_path / "blank")
+    model = AutoModelForCausalLM.from_pretrained(base)
+    torch.nn.init.zeros_(model.lm_head.weight)
+    model.save_pretrained(blank)
+    result = rolellm.eval({"tiny": base, "blank": blank}, data=ROWS, out=tmp_path / "eval", max_new_tokens=1)
+    gain = result.own["blank"].loss.mean - result.own["tiny"].loss.mean
+    assert abs(gain) > 0.001
+    winner, loser = ("tiny", "blank") if gain > 0 else ("blank", "tiny")
+    assert result.findings[0] == f"{winner} is ahead of {loser} in likelihood of what was said."
 
 
 def test_dialogues_that_a_model_was_trained_on_are_left_out(base: Path, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ import pytest
 from rolellm.core.records import Turn
 from rolellm.llm.journal import JOURNAL, SHARDS, Journal
 
-CALLS, KILLED, AT_ONCE = 400, 4000, 4
+CALLS, KILLED, KILLS, AT_ONCE = 400, 2400, 5, 4
 DRIVER = """
 import json, sys
 from dataclasses import asdict
@@ -173,8 +173,7 @@ def test_a_cluster_here_listens_to_this_machine_alone_and_ends_with_the_command(
         assert listening == {"127.0.0.1"}
         environment = [process.environ() for process in processes if "raylet" in process.name()]
         assert {found.get("RAY_AUTH_MODE") for found in environment} == {"token"}
-        driver.kill()
-    # Ray's agents outlive a killed driver by a minute.
+        driver.communicate("\n")
     _, left = psutil.wait_procs(processes, timeout=120)
     assert not left
 
@@ -197,14 +196,14 @@ def test_workers_answer_as_one_client_does(cluster: str, tmp_path: Path, llm_ser
 
 
 @pytest.mark.slow
-def test_workers_killed_ten_times_lose_nothing_and_pay_twice_for_what_was_in_flight(
+def test_workers_killed_lose_nothing_and_pay_twice_for_what_was_in_flight(
     cluster: str, tmp_path: Path, llm_server: Callable[..., Any]
 ) -> None:
     server, draw, killed = llm_server(latency=0.05), random.Random(7), set[int]()
     with running(cluster, tmp_path, server.url, calls=KILLED) as process:
-        while len(killed) < 10:
+        while len(killed) < KILLS:
             time.sleep(draw.uniform(0.0, 0.5))
-            assert process.poll() is None, "the run was over before the tenth kill"
+            assert process.poll() is None, "the run was over before the last kill"
             if found := sorted({*workers(tmp_path)} - killed):
                 os.kill(drawn := draw.choice(found), signal.SIGKILL)
                 killed.add(drawn)
@@ -212,7 +211,7 @@ def test_workers_killed_ten_times_lose_nothing_and_pay_twice_for_what_was_in_fli
     assert len(done["values"]) == KILLED and None not in done["values"] and done["failed"] == 0
     kinds, counts = records(tmp_path), server.counts.to_dict()
     assert kinds["reply"] == KILLED, "every reply is journaled once"
-    assert counts["paid_again"] <= kinds["sent"] - kinds["reply"] <= 10 * AT_ONCE
+    assert counts["paid_again"] <= kinds["sent"] - kinds["reply"] <= KILLS * AT_ONCE
     assert done["calls"] == kinds["sent"]
 
 

@@ -122,8 +122,11 @@ def test_an_adapter_that_vllm_refuses_is_merged(
     stand_in: Callable[..., str], adapter: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     llm = LLM(backend="local", model=str(adapter), engine=stand_in("--refuse-lora"))
-    (outcome,) = ask(llm, tmp_path / "run", make_requests(1))
-    assert isinstance(outcome, Answer) and read_bodies(tmp_path / "run")[0]["model"] == "base"
+    # The second server is another one.
+    for name in ("run", "again"):
+        (outcome,) = ask(llm, tmp_path / name, make_requests(1))
+        assert isinstance(outcome, Answer) and read_bodies(tmp_path / name)[0]["model"] == "base"
+        assert "--lora-modules" not in (tmp_path / name / LOG).read_text()
     said = capsys.readouterr().err
     assert "(ValueError: FoxForCausalLM does not support LoRA yet.);" in said
     assert re.search(r"(?s)adapter merged into its base .*\nvLLM answers after \d+ seconds\n$", said)

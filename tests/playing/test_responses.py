@@ -24,12 +24,12 @@ def client(
 
 def test_a_response_is_the_role_s(client: openai.OpenAI, upstream: Any) -> None:
     response = client.responses.create(
-        model="ada fenn", instructions="Be brief.", input="Is it late?", temperature=0.5, max_output_tokens=90
+        model="ada fenn", instructions="Be brief.", input="Is it late?", temperature=0, max_output_tokens=90
     )
     assert response.output_text == "Is it late?\n\nAnswer User in one sentence."
     assert (response.status, response.model) == ("completed", "Ada Fenn")
     asked = upstream.bodies[-1]
-    assert (asked["temperature"], asked["max_tokens"]) == (0.5, 90)
+    assert (asked["temperature"], asked["max_tokens"], response.temperature) == (0, 90, 0)
     assert asked["messages"][0]["content"].startswith("Speak slowly. You are Ada Fenn")
     assert asked["messages"][0]["content"].endswith("Be brief.")
 

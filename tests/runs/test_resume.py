@@ -234,3 +234,14 @@ class Resuming(RuleBasedStateMachine):
 
 TestResuming = Resuming.TestCase
 TestResuming.settings = settings(max_examples=15, stateful_step_count=15)
+
+
+def test_a_file_that_another_run_writes_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(locks, "_PATIENCE", 0.01)
+    name = ".p.jsonl.lock"
+    with (
+        locks.lock_folder(tmp_path, name),
+        pytest.raises(RunInUseError, match=r"/p\.jsonl is in use by .* choose another file"),
+        locks.lock_folder(tmp_path, name),
+    ):
+        pass

@@ -3,8 +3,6 @@
 import json
 import random
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from dataclasses import asdict, replace
@@ -41,6 +39,7 @@ from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter, Secret, rea
 from rolellm.scenes.visibility import SceneTurn, build_talk, find_lapses
 
 from ..commands import Command
+from ..forking import Forking
 
 NAMES = ("Ada", "Brom", "Cleo", "Dora")
 
@@ -207,6 +206,31 @@ def test_words_put_into_anothers_mouth_are_cut_and_said(tmp_path: Path) -> None:
     run = play(tmp_path, scene(turns=2), lambda _: "Come in.\nBrom: Thank you!\nAda: Sit.")
     assert [turn.text for turn in run.result.scenes[0].turns] == ["Come in.", "Come in.\nThank you!"]
     assert "spoke for Brom" in run.result.notes()[0]
+
+
+def test_a_turn_that_repeats_an_earlier_one_is_asked_for_once_more(tmp_path: Path) -> None:
+    answers = {
+        "Brom": ["(nods) [hm] Good evening!", "[I wait.]"],
+        "Cleo": ["(nods) Good Evening", "Brom: The oil is gone."],
+        "Ada": ["The oil is gone. [So.]", "The oil is gone!"],
+    }
+
+    def reply(request: Request) -> str:
+        is_again = "something new" in request.messages[-1].content
+        return answers[request.tag.rpartition("/")[2]][is_again]
+
+    stage = scene(opening=({"Ada": "(nods) Good evening."},), turns=4)
+    run = play(tmp_path, stage, reply)
+    turns = run.result.scenes[0].turns
+    # A second answer that nobody hears is no better, nor is one that was said before.
+    assert [turn.text for turn in turns[1:]] == [
+        "(nods) [hm] Good evening!",
+        "The oil is gone.",
+        "The oil is gone. [So.]",
+    ]
+    notes = ["repeats an earlier turn", "spoke for Brom", "repeats an earlier turn"]
+    assert [turn.note for turn in turns[1:]] == notes
+    assert run.manifest["spent"]["calls"] == 6
 
 
 @pytest.mark.parametrize(
@@ -481,7 +505,9 @@ def test_two_evaluations_of_the_same_scenes_are_compared_scene_by_scene(tmp_path
 
 
 def test_canaries(tmp_path: Path) -> None:
-    parrots = play(tmp_path, scene(opening=({"Ada": "[hm] The lamp!"},)), repeat_last_line).result.scenes[0]
+    parrots = play(
+        tmp_path, scene(opening=({"Ada": "[hm] The lamp!"},)), repeat_last_line, is_strict=True
+    ).result.scenes[0]
     assert {turn.visible_text.partition(": ")[2] for turn in parrots.turns} == {"The lamp!"}
     swapped = swap_profiles(scene())
     assert [each.description.split()[0] for each in swapped.characters] == ["Brom", "Cleo", "Ada"]
@@ -515,26 +541,27 @@ def test_present_and_meeting() -> None:
 
 @pytest.mark.slow
 def test_killed_twenty_times_a_scene_of_twenty_turns_is_as_if_it_never_was(
-    tmp_path: Path, llm_server: Callable[..., Any]
+    tmp_path: Path, llm_server: Callable[..., Any], warm: Forking
 ) -> None:
     server = llm_server(latency=0.15)
     (tmp_path / "llm.yaml").write_text(f"endpoints: [{{base_url: '{server.url}', model: local}}]", encoding="utf-8")
     values = {"setting": "A tower.", "turns": 20, "characters": [{"name": name, "description": name} for name in NAMES]}
     (tmp_path / "scene.yaml").write_text(json.dumps(values), encoding="utf-8")
-    command = [sys.executable, "-m", "rolellm", "scene", str(tmp_path / "scene.yaml")]
-    command += ["--llm", str(tmp_path / "llm.yaml"), "--out"]
+    words = ["scene", "scene.yaml", "--llm", "llm.yaml", "--out"]
     draw = random.Random(0)
     for _ in range(20):
-        running = subprocess.Popen([*command, str(tmp_path / "killed")], stderr=subprocess.PIPE, text=True)
+        running = warm.start([*words, "killed"], tmp_path)
         # Killed at a moment after the first turn that it shows; those of earlier runs come at once.
-        assert running.stderr is not None and running.stderr.readline()
+        while not running.err.exists() or "\n" not in running.err.read_text(encoding="utf-8", errors="replace"):
+            assert running.poll() in (None, 0)
+            time.sleep(0.005)
         time.sleep(draw.uniform(0, 0.3))
         running.send_signal(signal.SIGKILL)
-        running.communicate()
-    subprocess.run([*command, str(tmp_path / "killed")], check=True, capture_output=True)
+        running.wait()
+    warm([*words, "killed"], tmp_path)
     paid = server.counts.calls
     server.reset()
-    subprocess.run([*command, str(tmp_path / "whole")], check=True, capture_output=True)
+    warm([*words, "whole"], tmp_path)
     for file in ("transcript.jsonl", "dialogues.jsonl"):
         assert (tmp_path / "killed" / file).read_bytes() == (tmp_path / "whole" / file).read_bytes()
     # A kill may meet the one call that is on its way.
@@ -549,7 +576,8 @@ def test_the_better_branch_of_a_turn_becomes_a_pair_with_the_prompt_that_the_cha
         prompts.setdefault(name, []).append(request)
         # The second is better for Ada, and the first for Cleo; both wish that somebody spoke for Brom.
         gulls = "gull " * 9 * ((name == "Ada") == bool(request.repeat))
-        return f"[secret {name[0]}] {gulls}word {request.repeat}\nBrom: I agree."
+        unique = hash_json([message.content for message in request.messages])
+        return f"[secret {name[0]}] {unique} {gulls}word {request.repeat}\nBrom: I agree."
 
     def judge(request: Request) -> Any:
         fences = read_fences(request.messages[1].content)

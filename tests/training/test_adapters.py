@@ -18,7 +18,7 @@ from rolellm.training.train import TrainingRun, train
 
 from .runs import Interrupt, make_recipe, read_object
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.versions]
 QUESTIONS = ["Name a fish.", "Where is the whale?", "Who are you?", "What do you drink?"]
 REFERENCES = {"references": ["Aye, the whale!"]}
 PAIRS = [

@@ -184,22 +184,14 @@ def finished(processes: Started) -> str:
 
 
 @pytest.mark.parametrize(
-    ("shared_prefix", "method", "launcher"),
-    [
-        pytest.param(True, LORA, True, id="lora-shared"),
-        pytest.param(False, {"name": "full"}, False, id="full-rows"),
-    ],
+    ("shared_prefix", "method"),
+    [pytest.param(True, LORA, id="lora-shared"), pytest.param(False, {"name": "full"}, id="full-rows")],
 )
 def test_two_processes_take_the_steps_of_one(
-    shared_prefix: bool,
-    method: dict[str, Any],
-    launcher: bool,
-    recipe_of: Callable[..., Recipe],
-    launch: Launch,
-    tmp_path: Path,
+    shared_prefix: bool, method: dict[str, Any], recipe_of: Callable[..., Recipe], launch: Launch, tmp_path: Path
 ) -> None:
     recipe = recipe_of(method, training={"shared_prefix": shared_prefix})
-    processes = launch(launcher=launcher)
+    processes = launch()
     alone = train(recipe, out=tmp_path / "alone")
 
     run = recipe.output.dir

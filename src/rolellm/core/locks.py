@@ -39,8 +39,14 @@ def lock_folder(folder: Path, name: str = _LOCK) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         lock.acquire(timeout=_PATIENCE, poll_interval=_PATIENCE / 10)
     except Timeout as error:
+        held = folder
+        kind = "folder"
+        if name != _LOCK:
+            # That of a file.
+            held = path.with_name(name.removeprefix(".").removesuffix(".lock"))
+            kind = "file"
         raise RunInUseError(
-            f"{folder} is in use by another run{_describe_holder(path)}; wait for it, or choose another folder"
+            f"{held} is in use by another run{_describe_holder(path)}; wait for it, or choose another {kind}"
         ) from error
     except OSError as error:
         if error.errno in NO_ROOM:

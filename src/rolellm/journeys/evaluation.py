@@ -9,6 +9,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -27,11 +28,13 @@ from rolellm.models.training_record import TrainedOn
 if TYPE_CHECKING:
     from rolellm.judging.result import JudgingResult
     from rolellm.models.local_model import LocalModel
+    from rolellm.reporting.findings import PairTest
     from rolellm.reporting.page import PageContent
     from rolellm.scenes.comparison import SceneComparison
     from rolellm.scenes.scene import Scene
     from rolellm.scoring.own_turns import OwnTurns
     from rolellm.scoring.score_report import ScoreReport
+    from rolellm.scoring.statistics.intervals import ClusteredSample
     from rolellm.scoring.style import StyleResult
 
 _SETTINGS_FILES = (".yaml", ".yml", ".json")
@@ -364,7 +367,10 @@ def _evaluate_own(
     chosen: EvalSettings,
     own: OwnTurns,
 ) -> EvalResult:
+    from rolellm.models.local_model import LocalModel
     from rolellm.reporting.build import ReportSources, build_report
+    from rolellm.scoring.losses import measure_losses
+    from rolellm.scoring.statistics.intervals import ClusteredSample, estimate_interval
 
     names = {row.dialogue or row.id for row in own.rows}
     dialogues = format_count(len(names), "dialogue")
@@ -372,15 +378,24 @@ def _evaluate_own(
     for name, model in systems.items():
         sys.stderr.write(f"{name}: answering {replies} in {dialogues} of {own.name}\n")
         _answer_own(model, own, files[name], chosen)
-    predictions = {name: [path] for name, path in files.items()}
-    content = build_report(ReportSources(predictions=predictions, own=own)).content
-    (part,) = content.parts
-    reports = {name: part.scored[name] for name in systems}
     figures = {}
     sentences = []
+    losses: dict[str, ClusteredSample] = {}
     for name, model in systems.items():
-        figures[name] = _measure_own(model, own, files[name], chosen)
+        if not _is_settings_file(model):
+            local = LocalModel(_name_model(model), dtype=chosen.dtype)
+            losses[name] = measure_losses(local, own.rows, own.messages)
+        told_apart = _measure_own_style(own, files[name])
+        loss = None
+        if name in losses:
+            loss = estimate_interval(ClusteredSample(losses[name].values, losses[name].clusters))
+        figures[name] = OwnFigures(told_apart, loss)
         sentences.append(_describe_figures(name, figures[name]))
+    changes = _compare_losses(losses)
+    predictions = {name: [path] for name, path in files.items()}
+    content = build_report(ReportSources(predictions=predictions, own=own, changes=changes)).content
+    (part,) = content.parts
+    reports = {name: part.scored[name] for name in systems}
     judged = None
     if judge is not None:
         from datasets import Dataset
@@ -388,7 +403,7 @@ def _evaluate_own(
         table = Dataset.from_list([asdict(row) for row in own.write_transcripts()])
         answers = {name: _read_replies(own, path) for name, path in files.items()}
         answers[SAID] = [row.references[0] for row in own.rows]
-        judged, content = _judge(folder, answers, table, judge, SAID, own)
+        judged, content = _judge(folder, answers, table, judge, SAID, own, changes)
     content = replace(content, findings=[*content.findings, *sentences])
     return EvalResult(folder, reports, {}, judged, figures, own.name, content=content)
 
@@ -567,9 +582,20 @@ def _read_replies(own: OwnTurns, path: Path) -> list[str]:
     return [replies.get(row.id, "") for row in own.rows]
 
 
-def _measure_own(model: Any, own: OwnTurns, path: Path, chosen: EvalSettings) -> OwnFigures:
-    from rolellm.models.local_model import LocalModel
-    from rolellm.scoring.losses import measure_loss
+def _compare_losses(losses: Mapping[str, ClusteredSample]) -> tuple[PairTest, ...]:
+    """Test every two models that find as many tokens in what was said."""
+    from rolellm.reporting.findings import LIKELIHOOD, compare_values
+
+    tests = []
+    for pair in combinations(losses, 2):
+        first, second = (losses[name] for name in pair)
+        if first.values and len(first.values) == len(second.values):
+            values = [-loss for loss in first.values], [-loss for loss in second.values]
+            tests.append(compare_values(pair, LIKELIHOOD, values, (first.clusters, first.roles), None))
+    return tuple(tests)
+
+
+def _measure_own_style(own: OwnTurns, path: Path) -> Interval | None:
     from rolellm.scoring.style import LEAST_TURNS, measure_difference
 
     told_apart = None
@@ -579,11 +605,7 @@ def _measure_own(model: Any, own: OwnTurns, path: Path, chosen: EvalSettings) ->
             sys.stderr.write(f"note: style is not measured: it needs {LEAST_TURNS} replies in several dialogues\n")
     except MissingExtraError as error:
         sys.stderr.write(f"note: style is not measured: {error}\n")
-    loss = None
-    if not _is_settings_file(model):
-        local = LocalModel(_name_model(model), dtype=chosen.dtype)
-        loss = measure_loss(local, own.rows, own.messages)
-    return OwnFigures(told_apart, loss)
+    return told_apart
 
 
 def _describe_figures(name: str, figures: OwnFigures) -> str:
@@ -643,7 +665,13 @@ def _has_baseline(rows: Any) -> bool:
 
 
 def _judge(
-    folder: Path, answers: Mapping[str, Any], rows: Any, judge: LLM, baseline: str | None, own: OwnTurns | None = None
+    folder: Path,
+    answers: Mapping[str, Any],
+    rows: Any,
+    judge: LLM,
+    baseline: str | None,
+    own: OwnTurns | None = None,
+    changes: tuple[PairTest, ...] = (),
 ) -> tuple[JudgingResult, PageContent]:
     """Have the answers judged, and lay out the page of the verdicts."""
     from rolellm.judging.records import read_run
@@ -655,5 +683,5 @@ def _judge(
     judged = run_judge(answers, rows, llm=judge, out=folder / "judged", **options)
     # A judging run names its own rows.
     options_without_rows = read(ReportOptions, {"protocol": "rouge-score"})
-    built = build_report(ReportSources([read_run(folder / "judged")], own=own), options_without_rows)
+    built = build_report(ReportSources([read_run(folder / "judged")], own=own, changes=changes), options_without_rows)
     return judged, built.content

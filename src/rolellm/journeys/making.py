@@ -416,6 +416,8 @@ class _Journey:
 
     def _open(self) -> Profile:
         chosen = self.chosen
+        if self.source.is_dir() and not (self.source / PROFILE).is_file():
+            raise SettingsError(f"{self.source} holds no character; of several scripts or chats, make one file")
         if self.source.is_dir():
             return Character.load(self.source)
         if is_card(self.source):

@@ -190,6 +190,7 @@ class VLLMServer:
         self._names: dict[str | None, str] = {None: _BASE}
         for number, model in enumerate(self._models):
             self._names.setdefault(model.source.adapter, f"adapter-{number}")
+        self._is_merged = False
         self._resources = ExitStack()
         self._starting: asyncio.Task[None] | None = None
         self._process: subprocess.Popen[bytes] | None = None
@@ -199,7 +200,7 @@ class VLLMServer:
 
     def get_name(self, model: LocalModel) -> str:
         """Return the name that a model is served by."""
-        return self._names[model.source.adapter]
+        return _BASE if self._is_merged else self._names[model.source.adapter]
 
     async def start(self, folder: Path, is_stopped: Callable[[], bool]) -> None:
         """Start it, unless it runs; the log goes to the folder.
@@ -216,6 +217,7 @@ class VLLMServer:
     def stop(self) -> None:
         """End it, with all of its processes."""
         self._starting = self._process = self.endpoint = None
+        self._is_merged = False
         self._resources.pop_all().close()
 
     async def _check_running(self, patience: float) -> None:
@@ -270,7 +272,7 @@ class VLLMServer:
                 f"{error}\nvLLM starts again, with the adapter merged into its base in a temporary folder\n"
             )
             merged = await asyncio.to_thread(self._merge)
-            self._names[source.adapter] = _BASE
+            self._is_merged = True
             await self._launch(merged, merged, {}, is_stopped)
         self.seconds += time.perf_counter() - started
         sys.stderr.write(f"vLLM answers after {self.seconds:.0f} seconds\n")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import shutil
 import sys
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,9 +15,9 @@ from pathlib import Path
 from rolellm.core.errors import SettingsError
 from rolellm.llm.llm import LLM
 from rolellm.llm.settings import ModelSettings
-from rolellm.llm.vllm import VLLMServer, find_free_port, run_server
+from rolellm.llm.vllm import VLLMServer, find_free_port, has_gpu, run_server
 from rolellm.models.adapters import PLAIN, check_tuned_on
-from rolellm.models.local_model import LocalModel
+from rolellm.models.local_model import LocalModel, choose_dtype
 from rolellm.models.prompts.render import load_chat_template
 
 #: A model behind an address, the names there of adapters, by their paths, and their base where it is on this machine.
@@ -58,23 +59,28 @@ def run_vllm(command: Sequence[str], base: str, adapters: Mapping[str, str]) -> 
     templates = {model.tokenizer.chat_template or load_chat_template() for model in models}
     if len(templates) > 1:
         raise SettingsError("these adapters have several chat templates, and vLLM takes one; use --set engine=builtin")
+    if has_gpu():
+        # vLLM's torch has one, even where that of this environment has none.
+        models[0].dtype = choose_dtype("auto", "cuda", models[0].config)
     # It adds adapters while it runs.
     os.environ["VLLM_ALLOW_RUNTIME_LORA_UPDATING"] = "True"
-    with tempfile.TemporaryDirectory(prefix="rolellm-serve-") as scratch:
-        template = Path(scratch) / "chat_template.jinja"
-        template.write_text(templates.pop(), encoding="utf-8")
-        server = VLLMServer([*command, "--chat-template", str(template)], models)
+    scratch = Path(tempfile.mkdtemp(prefix="rolellm-serve-"))
+    template = scratch / "chat_template.jinja"
+    template.write_text(templates.pop(), encoding="utf-8")
+    server = VLLMServer([*command, "--chat-template", str(template)], models)
 
-        async def start() -> ModelSettings:
-            await server.start(Path(scratch), lambda: False)
-            assert server.endpoint is not None
-            await server.endpoint.close()
-            return server.endpoint.settings
+    async def start() -> ModelSettings:
+        await server.start(scratch, lambda: False)
+        assert server.endpoint is not None
+        await server.endpoint.close()
+        return server.endpoint.settings
 
-        try:
-            settings = asyncio.run(start())
-            llm = LLM(base_url=settings.base_url, model=settings.model, tokenizer=models[0].source.tokenizer)
-            served = {model.source.adapter: server.get_name(model) for model in models if model.source.adapter}
-            yield llm, served, base
-        finally:
-            server.stop()
+    try:
+        settings = asyncio.run(start())
+        llm = LLM(base_url=settings.base_url, model=settings.model, tokenizer=models[0].source.tokenizer)
+        served = {model.source.adapter: server.get_name(model) for model in models if model.source.adapter}
+        yield llm, served, base
+    finally:
+        server.stop()
+    # After an error, its log is needed.
+    shutil.rmtree(scratch)

@@ -26,7 +26,7 @@ from rolellm.judging.result import JudgingResult
 from rolellm.judging.systems import ROLEGPT_NAME, parse_sources
 from rolellm.judging.verdicts import sort_verdicts
 from rolellm.reporting.blocks import Block, lay_out_drift, lay_out_safety, name_safety_models
-from rolellm.reporting.findings import THIS, LeadingAnswer
+from rolellm.reporting.findings import THIS, LeadingAnswer, PairTest
 from rolellm.reporting.page import PageContent, Section, write_page
 from rolellm.reporting.questions import QuestionSet
 from rolellm.reporting.settings import ReportOptions
@@ -53,6 +53,7 @@ class ReportSources:
         drifts: Finished runs of ``rolellm check drift``.
         checks: Finished runs of ``rolellm check safety``.
         own: Rows of one's own that the predictions answer, instead of a config's.
+        changes: Tests of other measures than those of the sections.
     """
 
     judged: list[JudgeRun] = field(default_factory=list)
@@ -61,6 +62,7 @@ class ReportSources:
     drifts: list[Run[Any]] = field(default_factory=list)
     checks: list[Run[Any]] = field(default_factory=list)
     own: OwnTurns | None = None
+    changes: tuple[PairTest, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, repr=False)
@@ -194,7 +196,8 @@ def build_report(sources: ReportSources, options: ReportOptions | None = None) -
     parts: list[Section] = []
     questions: list[QuestionSet] = []
     answers: list[LeadingAnswer] = []
-    for part, part_questions in sections:
+    for section, part_questions in sections:
+        part = replace(section, changes=sources.changes)
         parts.append(part)
         questions.append(part_questions)
         answer = part.evidence.answer()

@@ -33,6 +33,8 @@ FEW_ROLES: Final = 5
 WINS: Final = "win rate"
 #: Measures in an answer: the judge's first.
 TOPICS: Final = {WINS: "judge", "CUS": "style", "RAW": "accuracy", "SPE": "knowledge"}
+#: The measure of how likely a model finds what was said: its loss per token, with the other sign.
+LIKELIHOOD: Final = "log-likelihood per token"
 _FLOOR: Final = "the highest floor"
 #: The name of a system that needs none.
 THIS: Final = "This model"
@@ -171,7 +173,8 @@ class Evidence:
     def topics(self) -> Mapping[str, str]:
         """The subjects of measures in words: replies of one's own dialogues are compared with what was said."""
         has_dialogues = any(report.has_dialogues for report in self.reports.values())
-        return {**TOPICS, "CUS": LIKENESS} if has_dialogues else TOPICS
+        own = {"CUS": LIKENESS, LIKELIHOOD: "likelihood of what was said"}
+        return TOPICS | own if has_dialogues else TOPICS
 
     @cached_property
     def tests(self) -> list[PairTest]:
@@ -278,16 +281,17 @@ class Evidence:
             tests = [test._replace(pair=pair) for test in self.tests]
             return [*pair], tests
         rivals = [*own, *self.baselines] if is_alone else own
-        tests = [test for test in self.tests if test.measure in TOPICS]
+        tests = [test for test in self.tests if test.measure in self.topics]
         return rivals, [test for test in tests if {*test.pair} <= {*rivals}]
 
     def describe_pairs(self) -> list[str]:
         """Say what was found about every two systems, one's own first: what is decided, and what is not."""
         by_pair: dict[tuple[str, str], list[PairTest]] = {}
         for test in self.tests:
-            if test.measure in TOPICS:
+            if test.measure in self.topics:
                 by_pair.setdefault(test.pair, []).append(test)
         count = format_count(len(self.tests), "test")
+        names = {"CUS": "Rouge-L"} if LIKELIHOOD in self.topics else {}
         verbs = {1: "ahead in", -1: "behind in", 0: f"not decided, corrected for {count}:"}
         sentences = []
         for pair in sorted(by_pair, key=lambda pair: not {*pair} <= {*self.own}):
@@ -295,7 +299,7 @@ class Evidence:
             clauses = []
             for sign, words in verbs.items():
                 matches = [test for test in tests if test.sign == sign]
-                ranges = [f"{test.measure} {test.describe()}" for test in matches]
+                ranges = [f"{names.get(test.measure, test.measure)} {test.describe()}" for test in matches]
                 if ranges:
                     clauses.append(f"{words} {_join(ranges)}")
             subject = f"{' against '.join(pair)} {tests[0].scope}"

@@ -24,7 +24,7 @@ from rolellm.judging.result import MEASURES, JudgingResult, SystemFigures
 from rolellm.judging.systems import ROLEGPT_NAME
 from rolellm.reporting import plots
 from rolellm.reporting.blocks import Block
-from rolellm.reporting.findings import Evidence, LeadingAnswer
+from rolellm.reporting.findings import Evidence, LeadingAnswer, PairTest
 from rolellm.reporting.questions import MAX_QUESTIONS, QuestionSet
 from rolellm.reporting.tables import (
     describe_recipe,
@@ -84,6 +84,7 @@ class Section:
         judged: What judges found; ``None`` where Rouge-L is all there is.
         manifest: How it was judged, as a JSON object of any depth.
         released: The paper's table, where the rows are those of the release that it scored.
+        changes: Tests of other measures.
     """
 
     title: str
@@ -91,6 +92,7 @@ class Section:
     judged: JudgingResult | None = None
     manifest: Mapping[str, Any] = field(default_factory=dict)
     released: PublishedTable | None = None
+    changes: Sequence[PairTest] = ()
 
     def __post_init__(self) -> None:
         if self.judged:
@@ -150,7 +152,7 @@ class Section:
         names = {*baselines}
         if self.judged and self.judged.baseline:
             names.add(self.judged.baseline)
-        return Evidence(scored | baselines, self.judged, baselines=sorted(names))
+        return Evidence(scored | baselines, self.judged, self.changes, sorted(names))
 
     def describe(self) -> list[str]:
         """Say whether the judges' figures stand, and what was found about all but canaries."""

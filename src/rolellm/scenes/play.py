@@ -21,7 +21,6 @@ from typing import Any, ClassVar, Final, NamedTuple
 
 from rolellm.characters.roles import Part
 from rolellm.core.errors import ModelError, SettingsError
-from rolellm.core.fingerprint import hash_json
 from rolellm.core.folders import use_working_folder
 from rolellm.core.interrupts import handle_signals
 from rolellm.core.records import Profile
@@ -33,6 +32,7 @@ from rolellm.llm.dispatcher import STOP_REQUEST, StopAskingError
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
     Accept,
+    Answer,
     Failure,
     Finish,
     Message,
@@ -54,7 +54,16 @@ from rolellm.scenes.names import SPOKE_FOR, keep_own_lines
 from rolellm.scenes.prompts import load_scene_prompts
 from rolellm.scenes.scene import ENVIRONMENT, Scene, read_scene
 from rolellm.scenes.speakers import END, choose_in_turn, choose_named, list_candidates, read_speaker
-from rolellm.scenes.visibility import Lapse, SceneTurn, build_chronicle, build_talk, find_lapses, tell_changes
+from rolellm.scenes.visibility import (
+    REPETITION,
+    Lapse,
+    SceneTurn,
+    build_chronicle,
+    build_talk,
+    find_lapses,
+    is_repetition,
+    tell_changes,
+)
 
 SCENES = "scenes.jsonl"
 DIALOGUES = "dialogues.jsonl"
@@ -64,6 +73,8 @@ TRANSCRIPT = "transcript.jsonl"
 _ALSO: Final[tuple[Finish, ...]] = ("length", "refused")
 #: A name needs few tokens; reasoning before it needs some.
 _SPEAKER_TOKENS: Final = 200
+#: What a dry run's turns are made of: words of a token.
+_WORDS: Final = ("word ", "and ", "the ", "light ")
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,7 +118,6 @@ class _Call:
     name: str
     request: Request
     accept: Accept[str]
-    also: tuple[Finish, ...] = ()
 
 
 class _Asked(NamedTuple):
@@ -115,7 +125,6 @@ class _Asked(NamedTuple):
 
     llm: LLM | None
     folder: str
-    also: tuple[Finish, ...]
 
 
 Playing = Generator[_Call, Outcome[str], PlayedScene]
@@ -139,18 +148,19 @@ class ScenesResult(Result):
         return sum(len(scene.turns) - scene.opening for scene in self.scenes)
 
     def tables(self) -> tuple[Table, ...]:
-        """Build the table of characters: turns, those that spoke for another, and those that knew too much."""
+        """Build the table of characters: turns, and how many spoke for another, repeated one, or knew too much."""
         rows: list[list[Any]] = []
         for scene in self.scenes:
             played = scene.turns[scene.opening :]
             for name in dict.fromkeys(turn.speaker for turn in played):
                 own_turns = [turn for turn in played if turn.speaker == name]
                 spoke_for = sum(SPOKE_FOR in turn.note for turn in own_turns)
+                repeated = sum(REPETITION in turn.note for turn in own_turns)
                 knew = sum(lapse.name == name for lapse in scene.lapses)
-                rows.append([f"{scene.title}: {name}", len(own_turns), spoke_for, knew])
+                rows.append([f"{scene.title}: {name}", len(own_turns), repeated, spoke_for, knew])
         if not rows:
             return ()
-        heads = ("Character", "Turns", "Spoke for another", "Knew what it had not witnessed")
+        heads = ("Character", "Turns", "Repeated", "Spoke for another", "Knew what it had not witnessed")
         return (Table.from_rows("Characters", heads, rows),)
 
     def remarks(self) -> list[str]:
@@ -275,10 +285,10 @@ class PlayScenes(Step[ScenesResult]):
 
     def _find_models(self, call: _Call) -> _Asked:
         if call.name in self.cast:
-            return _Asked(self.cast[call.name], f"cast/{make_safe_name(call.name)}", call.also)
+            return _Asked(self.cast[call.name], f"cast/{make_safe_name(call.name)}")
         if call.name in ("", ENVIRONMENT) and self.director is not None:
-            return _Asked(self.director, "director", call.also)
-        return _Asked(None, "", call.also)
+            return _Asked(self.director, "director")
+        return _Asked(None, "")
 
     def _make_round(self, asked: _Asked, calls: Sequence[_Call]) -> Round[str]:
         accepts = {call.request.tag: call.accept for call in calls}
@@ -287,7 +297,7 @@ class PlayScenes(Step[ScenesResult]):
             [call.request for call in calls],
             lambda request, reply: accepts[request.tag](request, reply),
             names.pop() if len(names) == 1 else "",
-            also=asked.also,
+            also=_ALSO,
             stand_in=_make_stand_in,
             llm=asked.llm,
             folder=asked.folder,
@@ -399,13 +409,23 @@ class _Stage:
                 ended = f"no turn of {speaker}: {outcome.reason}"
                 break
             usage += outcome.reply.usage
-            text, spoken_for = outcome.value, ""
+            text, remark = outcome.value, ""
             if speaker != self._step.me:
-                own_text, spoken_for = keep_own_lines(text, speaker, scene.names)
+                own_text, remark = keep_own_lines(text, speaker, scene.names)
                 text = text if self._step.is_strict else own_text
+            if self._may_ask_again(speaker) and is_repetition(text, turns):
+                second = yield self._ask_again(call)
+                new_text = ""
+                if isinstance(second, Answer):
+                    usage += second.reply.usage
+                    new_text, new_remark = keep_own_lines(second.value, speaker, scene.names)
+                if strip_inner_thoughts(new_text) and not is_repetition(new_text, turns):
+                    text, remark = new_text, new_remark
+                else:
+                    remark = "; ".join(filter(None, (remark, REPETITION)))
             if speaker in self._step.branched and outcome.reply.finish == "stop":
                 self.branching.append((call, scene, text))
-            self._add(turns, speaker, text, "; ".join(filter(None, (note, spoken_for))))
+            self._add(turns, speaker, text, "; ".join(filter(None, (note, remark))))
             if len(turns) < scene.turns:
                 speaker, note = yield from self._choose(turns)
         if speaker is None:
@@ -448,11 +468,22 @@ class _Stage:
             names = ", ".join(scene.names)
             text = self._prompts.environment.fill(setting=scene.setting, topic=scene.topic, names=names)
             request = self._request(text, turns, self._step.settings.sampling, "environment")
-            return _Call(speaker, request, accept_speech, _ALSO)
+            return _Call(speaker, request, accept_speech)
         player = self._players[speaker]
         prompt = player.prompt(build_talk(scene, turns, speaker), more=self._tell(speaker))
         request = replace(player.request(prompt), tag=self._tag(turns, speaker))
-        return _Call(speaker, request, accept_speech, _ALSO)
+        return _Call(speaker, request, accept_speech)
+
+    def _may_ask_again(self, speaker: str) -> bool:
+        """Tell whether a model plays the character, and CoSER's protocol does not ask only once."""
+        return not self._step.is_strict and speaker not in (ENVIRONMENT, self._step.me)
+
+    def _ask_again(self, call: _Call) -> _Call:
+        """Ask for something new; the turn that repeats an earlier one is not shown, or it would be copied."""
+        *earlier, last = call.request.messages
+        words = load_template(self._scene.language, "scene_again").fill(name=call.name)
+        messages = (*earlier, replace(last, content=f"{last.content}\n\n{words}"))
+        return replace(call, request=replace(call.request, messages=messages))
 
     def _tell(self, name: str) -> str:
         """Tell a character of the scene: what everybody knows, whom it meets, and what it wants."""
@@ -488,7 +519,7 @@ class _Stage:
         sampling = Sampling(temperature=0.0, max_tokens=_SPEAKER_TOKENS)
         request = self._request(text, turns, sampling, "speaker")
         request = replace(request, repair=load_template(scene.language, "repair").text)
-        outcome = yield _Call("", request, read_speaker(candidates, may_end=may_end), _ALSO)
+        outcome = yield _Call("", request, read_speaker(candidates, may_end=may_end))
         if isinstance(outcome, Failure):
             return None, f"no choice of the next speaker: {outcome.reason}"
         if outcome.value:
@@ -627,5 +658,5 @@ def _make_stand_in(request: Request) -> str:
     """Make a turn for a dry run, unlike all others: half of what is allowed; who speaks is nobody's choice."""
     if request.tag.endswith("/speaker"):
         return ""
-    first_word = hash_json([request.tag, request.repeat])[:6]
-    return f"{first_word} {'word ' * (request.sampling.max_tokens // 2)}"
+    draw = Random(f"{request.tag} {request.repeat}")
+    return "".join(draw.choices(_WORDS, k=request.sampling.max_tokens // 2))

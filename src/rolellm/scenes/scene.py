@@ -193,7 +193,8 @@ class Scene:
         """Tell an onlooker, or the person who plays a character, what the scene is about."""
         lines = [self.setting, self.topic]
         if me is not None:
-            lines += [f"You are {me}. You meet: {self.describe_others(me)}", self.character(me).motivation]
+            others = self.describe_others(me)
+            lines += [f"You are {me}.", others and f"You meet: {others}", self.character(me).motivation]
         return "\n\n".join(filter(None, lines))
 
     def list_present(self, turn: int) -> list[str]:

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final
+
+from rapidfuzz.distance import Indel
 
 from rolellm.core.text import fold
 from rolellm.llm.model import Message, assistant, user
 from rolellm.models.prompts.render import load_template
 from rolellm.playing.thoughts import strip_inner_thoughts
 from rolellm.scenes.scene import ENVIRONMENT, Scene
+
+#: What a turn's note says where it repeats an earlier one, and the model had nothing else.
+REPETITION: Final = "repeats an earlier turn"
+#: The similarity from which on a turn is an earlier one again (our choice).
+_SAME: Final = 0.9
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +94,17 @@ def tell_changes(scene: Scene, before: Sequence[str], now: Sequence[str], name: 
             if other != name and other not in absent and before:
                 changes.append(load_template(scene.language, template).fill(name=other))
     return changes
+
+
+def is_repetition(text: str, turns: Iterable[SceneTurn]) -> bool:
+    """Tell whether others would hear and see, nearly word for word, what was in a turn before.
+
+    >>> is_repetition("(sighs) [So.] Aye!", [SceneTurn(1, "Ada", "(sighs) Aye.", ())])
+    True
+    """
+    visible = fold(strip_inner_thoughts(text))
+    earlier = (fold(strip_inner_thoughts(turn.text)) for turn in turns)
+    return any(Indel.normalized_similarity(visible, line) >= _SAME for line in earlier)
 
 
 def build_chronicle(turns: Iterable[SceneTurn]) -> str:

@@ -552,5 +552,5 @@ def _explain_silence(parsed: ParsedScript) -> str:
         near = f". Names like it: {', '.join(list(similar)[:_LISTED])}"
     return (
         f"{requested} never speaks; read with --format {parsed.format}, these speak most: {most}{near}. Give the name "
-        "as the script has it (--role), or add what the script calls the role (--alias)"
+        "as the script has it (--role), or add what the script calls the role (--alias, or --set alias=NAME)"
     )

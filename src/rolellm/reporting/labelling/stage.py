@@ -87,7 +87,7 @@ class ScenePage:
         if not text.strip():
             return text
         if not self._is_my_turn:
-            gr.Info("It is not your turn yet.")
+            gr.Info(self._describe_state())
             return text
         self._is_my_turn = False
         self._lines.put(text)
