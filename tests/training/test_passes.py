@@ -180,7 +180,7 @@ def test_what_fits_is_found_by_trial_before_the_first_step(
     trainer = build_trainer(model, tokenizer, examples, schedule_replies(examples, job.training), job)
     before = torch.random.get_rng_state()
     if plan is None:
-        with pytest.raises(RecipeError, match=r"too little memory for one reply \(device out of memory\); use method"):
+        with pytest.raises(RecipeError, match=r"memory for 1 reply at a time \(device out of memory\); use method"):
             choose_plan(trainer)
         return
     choose_plan(trainer)
@@ -217,7 +217,7 @@ def test_the_trial_is_as_the_steps_are_and_says_how_long_they_take(
     plan = fitted.trainer.plan
     printed = capsys.readouterr().err
     assert plan.replies_per_pass < STEP
-    assert re.search(rf"{plan}; at most [\d.]+ s a step, \d+ minutes for all 3\n", printed)
+    assert re.search(rf"{plan}; up to [\d.]+ s a step, \d+ minutes for 3 steps\n", printed)
     assert "out of memory" not in printed
     assert not any(casts), "the input of an adapter is cast by autocast alone"
 
@@ -241,6 +241,16 @@ def test_what_is_evaluated_is_halved_when_memory_runs_out(
     whole, halves = (trainer.evaluate()["eval_loss"] for _ in range(2))
     assert min(counts) < counts[0]
     assert halves == pytest.approx(whole, rel=1e-6)
+
+
+def test_a_loss_over_whole_steps_asks_for_smaller_ones(pairs: list[Example], tokenizer: Any, tmp_path: Path) -> None:
+    model = new_model("Llama", len(tokenizer))
+    limit_memory(1)(model)
+    job = job_of(tmp_path, trainer="dpo", loss_type=["aot"])
+    with pytest.raises(
+        RecipeError, match=rf"memory for {STEP} replies at a time .* use a smaller training.replies_per_"
+    ):
+        fit_with_gradients(model, tokenizer, pairs, job)
 
 
 @pytest.mark.slow
