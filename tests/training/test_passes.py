@@ -16,7 +16,7 @@ from rolellm.core.errors import RecipeError
 from rolellm.core.records import Row
 from rolellm.training.examples import Example, encode
 from rolellm.training.fit import build_trainer
-from rolellm.training.passes import choose_plan
+from rolellm.training.passes import _count_kept_bytes, choose_plan
 from rolellm.training.recipe import TrainingRecipe
 from rolellm.training.rows import Conversation
 from rolellm.training.schedule import schedule_replies
@@ -217,9 +217,17 @@ def test_the_trial_is_as_the_steps_are_and_says_how_long_they_take(
     plan = fitted.trainer.plan
     printed = capsys.readouterr().err
     assert plan.replies_per_pass < STEP
-    assert re.search(rf"{plan}; at most [\d.]+ s a step, \d+ minutes for all 3\n", printed)
+    assert re.search(rf"{plan}; up to [\d.]+ s a step, \d+ minutes for 3 steps\n", printed)
     assert "out of memory" not in printed
     assert not any(casts), "the input of an adapter is cast by autocast alone"
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "weight_bytes"),
+    [("adamw_torch_fused", 8), ("adamw_8bit", 2), ("paged_adamw_32bit", 0), ("adafactor", 0)],
+)
+def test_the_trial_leaves_room_for_what_the_optimizer_keeps(optimizer: str, weight_bytes: int) -> None:
+    assert _count_kept_bytes(optimizer) == weight_bytes
 
 
 @pytest.mark.parametrize("options", [{}, {"trainer": "dpo"}], ids=["sft", "dpo"])

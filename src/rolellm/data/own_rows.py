@@ -43,9 +43,8 @@ _SPEAKERS: Final = {
     "observation": "tool",
 }
 _MAKE_INSTEAD: Final = "To play someone from a chat or a script: rolellm make FILE --role NAME"
-_MEDIA: Final = ("image", "images", "video", "videos", "audio", "audios")
-# No chat template reads the calls of an older interface.
-_REFUSED: Final = ("functions", *_MEDIA)
+# No chat template reads the calls of an older interface, and only texts are trained.
+_REFUSED: Final = ("functions", "image", "images", "video", "videos", "audio", "audios")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +145,12 @@ def read_tavern_chat(chat: Mapping[str, Any]) -> Dialogue:
     return _make_dialogue({"id": chat["id"], "role": role}, turns, first=1)
 
 
-_TAVERN: Final = RowForm("SillyTavern", ("name", "is_user", "mes"), read_tavern_chat, is_whole=True)
 #: The forms of dialogues.
 DIALOGUES: Final = (
     RowForm("messages", ("messages",), read_messages_row),
     RowForm("ShareGPT", ("conversations",), read_messages_row),
     RowForm("Alpaca", ("instruction", "output"), read_alpaca_row),
-    _TAVERN,
+    RowForm("SillyTavern", ("name", "is_user", "mes"), read_tavern_chat, is_whole=True),
     RowForm("prompt and completion", ("prompt", "completion"), read_prompt_row),
 )
 

@@ -511,19 +511,30 @@ def _try_plan(trainer: Any, plan: PassPlan) -> tuple[float, str]:
 
 
 def _time_passes(trainer: Any, part: Any) -> float:
-    """Time the second of two passes, next to what the optimizer and DDP will keep; the first one compiles."""
+    """Time the second of two passes, next to room for what the optimizer and DDP keep; the first one compiles."""
     device = trainer.args.device
     devices = [device] if device.type == "cuda" else []
     trained = [weight for weight in trainer.model.parameters() if weight.requires_grad]
-    # Adam keeps two numbers for each weight, and DDP a copy of its gradient.
-    copies = 2 + (trainer.accelerator.num_processes > 1)
-    numbers = copies * sum(weight.numel() for weight in trained)
-    room = torch.empty(numbers, dtype=torch.float32, device=device)
+    weight_bytes = _count_kept_bytes(trainer.args.optim.value)
+    if trainer.accelerator.num_processes > 1:
+        # DDP's copy of the gradient.
+        weight_bytes += 4
+    room_bytes = weight_bytes * sum(weight.numel() for weight in trained)
+    room = torch.empty(room_bytes, dtype=torch.uint8, device=device)
     with torch.random.fork_rng(devices), trainer.accelerator.autocast(), _leave_processes():
         _time_pass(trainer, part)
         seconds = _time_pass(trainer, part)
     del room
     return seconds
+
+
+def _count_kept_bytes(optimizer: str) -> int:
+    """Count the bytes on the device that an optimizer keeps for each weight; none where that is not known."""
+    if "paged" in optimizer or "adam" not in optimizer:
+        return 0
+    if "8bit" in optimizer:
+        return 2
+    return 8
 
 
 @contextmanager
