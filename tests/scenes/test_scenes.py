@@ -212,7 +212,7 @@ def test_a_turn_that_repeats_an_earlier_one_is_asked_for_once_more(tmp_path: Pat
     answers = {
         "Brom": ["(nods) [hm] Good evening!", "[I wait.]"],
         "Cleo": ["(nods) Good Evening", "Brom: The oil is gone."],
-        "Ada": ["The oil is gone. [So.]", "(Now Ada does or says something new.)"],
+        "Ada": ["The oil is gone. [So.]", "Ada does or says something new. It is late."],
     }
 
     def reply(request: Request) -> str:

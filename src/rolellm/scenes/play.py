@@ -27,7 +27,7 @@ from rolellm.core.records import Profile
 from rolellm.core.result import Result
 from rolellm.core.settings import describe_alternatives, dump, read, suggest_keywords
 from rolellm.core.table import Table
-from rolellm.core.text import format_count, make_safe_name
+from rolellm.core.text import fold, format_count, make_safe_name
 from rolellm.llm.dispatcher import STOP_REQUEST, StopAskingError
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
@@ -486,8 +486,8 @@ class _Stage:
         if isinstance(outcome, Answer):
             usage = outcome.reply.usage
             new_text, new_remark = keep_own_lines(outcome.value, call.name, names)
-            echo = replace(turns[-1], text=words)
-            if strip_inner_thoughts(new_text) and not is_repetition(new_text, (*turns, echo)):
+            is_echo = fold(words).strip("().（）。") in fold(new_text)
+            if strip_inner_thoughts(new_text) and not is_echo and not is_repetition(new_text, turns):
                 return new_text, new_remark, usage
         return own_text, "; ".join(filter(None, (remark, REPETITION))), usage
 
