@@ -84,6 +84,11 @@ class Base:
             # TRL's, Liger's or torch's, in front of the module's own.
             vars(module).pop("forward", None)
             module._compiled_call_impl = None
+            if hasattr(module, "gradient_checkpointing"):
+                # Trainers turn it on, never off.
+                module.gradient_checkpointing = False
+        # Of checkpointing, too: they let what is embedded have gradients.
+        self._model.get_input_embeddings()._forward_hooks.clear()
         return self._model
 
 

@@ -45,8 +45,9 @@ REFUSED = {
 
 #: The parts for a GPU, at a shape that fits a CPU.
 ON_GPU = {
-    "preferences.py": "--gpu --shape tiny --pairs 4 --completions 8 --completion-tokens 8",
-    "rocit.py": "--gpu --shapes tiny --replies 4 --roles 2",
+    "generate.py": "--shape tiny --rows 2 --roles 1 --max-new-tokens 4 --batch-sizes 2 --turns 1",
+    "preferences.py": "--shape tiny --tiny --steps 1 --pairs 4 --completions 8 --completion-tokens 8",
+    "rocit.py": "--shapes tiny --tiny --steps 1 --replies 4 --roles 2",
 }
 
 
@@ -64,7 +65,7 @@ def test_a_benchmark_runs_at_its_smallest(path: Path, tmp_path: Path, warm: Fork
 
 @pytest.mark.parametrize("name", ON_GPU)
 def test_the_part_for_a_gpu_runs_at_its_smallest(name: str, tmp_path: Path, warm: Forking) -> None:
-    options = f"--tiny --steps 1 --json {ON_GPU[name]}".split()
+    options = f"--gpu --json {ON_GPU[name]}".split()
     assert warm(options, tmp_path, code=script(ROOT / "benchmarks" / name))
 
 

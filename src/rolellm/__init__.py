@@ -8,9 +8,6 @@
 Importing it registers the dataset name ``rolebench``. Everything else is imported when it is first used.
 """
 
-from rolellm.core import starting as _starting  # noqa: F401  # first, for its effect
-
-# isort: split
 from typing import TYPE_CHECKING
 
 from rolellm.core.errors import RoleLLMError

@@ -177,6 +177,17 @@ def test_a_broken_line_is_named_or_skipped(name: str, text: str, words: str, tmp
     assert (len(list(own)), len(own.skipped)) == (1, 1)
 
 
+def test_a_folder_has_the_splits_that_its_files_are_named_after(tmp_path: Path) -> None:
+    for name in ("train-1", "train-2", "test"):
+        (tmp_path / f"{name}.jsonl").write_text(json.dumps({"prompt": "Why?", "completion": name}), encoding="utf-8")
+    replies = [dialogue.messages[1]["content"] for dialogue in load(tmp_path)]
+    assert replies == ["train-1", "train-2"]
+    (held_out,) = load(tmp_path, splits=("test", "train"))
+    assert held_out.messages[1]["content"] == "test"
+    (tmp_path / "test.jsonl").rename(tmp_path / "more.jsonl")
+    assert load_own_rows(tmp_path, DIALOGUES).name == str(tmp_path)
+
+
 def test_sources_that_are_none(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"no file at talks\.jsonl, and it is not an id on the Hub"):
         load("talks.jsonl")

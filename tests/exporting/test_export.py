@@ -126,7 +126,7 @@ def test_an_adapter_that_the_converter_refuses_is_said(run: Path, tmp_path: Path
     file = changed / "adapter_model.safetensors"
     save_file(load_file(file) | {"base_model.model.model.embed_tokens.weight": embedding}, file)
     (changed / "adapter_config.json").write_text(json.dumps(config))
-    with pytest.raises(ModelError, match=r"convert_lora_to_gguf\.py failed: .*leave --apart out"):
+    with pytest.raises(ModelError, match=r"convert_lora_to_gguf\.py failed: .*leave --set apart out"):
         export(changed, "gguf", tmp_path / "out", role=ROLE, apart=True)
     assert not (tmp_path / "out").exists()
 

@@ -12,6 +12,7 @@ from rolellm.core.table import Interval
 from rolellm.data.rolebench import load_rolebench
 from rolellm.journeys.evaluation import EvalResult
 from rolellm.journeys.improving import BEHAVIOR, describe_hacking
+from rolellm.models.training_record import MANIFEST
 from rolellm.reporting.findings import PairTest
 
 from ..commands import Command
@@ -105,6 +106,14 @@ def test_a_vllm_that_is_not_there_is_found_missing_before_the_training(adapter: 
     with pytest.raises(SettingsError, match="there is no such program"):
         rolellm.improve(adapter, out=tmp_path / "out", engine="gone/vllm")
     assert not (tmp_path / "out").exists()
+
+
+def test_a_run_on_own_rows_needs_a_data_set(adapter: Path, tmp_path: Path) -> None:
+    manifest = json.loads((adapter / MANIFEST).read_text(encoding="utf-8"))
+    manifest["recipe"]["data"]["path"] = "own.jsonl"
+    (tmp_path / MANIFEST).write_text(json.dumps(manifest), encoding="utf-8")
+    with pytest.raises(SettingsError, match=r"was trained on own\.jsonl; name a data set"):
+        rolellm.improve(tmp_path, out=tmp_path / "out")
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from rolellm.core.fingerprint import hash_json
 from rolellm.llm import journal as journal_module
-from rolellm.llm.journal import JOURNAL, Journal, JournalFullError
+from rolellm.llm.journal import JOURNAL, SPENT, Journal, JournalFullError
 
 
 def key_of(number: int) -> str:
@@ -112,3 +112,25 @@ def test_on_a_full_disk_nothing_is_torn_and_a_call_without_room_counts_in_full(
         monkeypatch.undo()
     with opened(tmp_path) as again:
         assert (len(again), again.damaged, again.spent, again.unknown) == (0, 0, 0.0, 0.5)
+
+
+@pytest.mark.parametrize("end", ["reply", "lost"])
+def test_a_kill_between_a_record_and_the_note_of_what_was_spent_is_no_loss(tmp_path: Path, end: str) -> None:
+    with opened(tmp_path) as journal:
+        journal.record_sent(key_of(1), 1, "m", 0.5)
+        before = (tmp_path / SPENT).read_bytes()
+        if end == "reply":
+            journal.reply(key_of(1), 1, raw_of(1), 0.25, {})
+        else:
+            journal.record_lost(key_of(1), 1, "timeout", 0.25)
+    (tmp_path / SPENT).write_bytes(before)
+    with opened(tmp_path) as journal:
+        assert (journal.spent, journal.unknown, journal.missing) == (0.25, 0.0, 0.0)
+
+
+@pytest.mark.parametrize("note", [b"", b"\xff\0", b"12", b"9 nan", b"9 -5", b"x y"])
+def test_a_note_of_what_was_spent_that_is_none_is_passed_over(tmp_path: Path, note: bytes) -> None:
+    fill(tmp_path, 2)
+    (tmp_path / SPENT).write_bytes(note)
+    with opened(tmp_path) as journal:
+        assert (journal.spent, journal.missing) == (0.5, 0.0)

@@ -263,7 +263,7 @@ def test_a_merge_that_was_killed_is_done_once(tmp_path: Path, share: float) -> N
     journal.close()
     assert (tmp_path / JOURNAL).read_bytes() == whole + both
     again = Journal(tmp_path)
-    assert (len(again), again.spent) == (25, 6.25)
+    assert (len(again), again.spent, again.missing) == (25, 6.25, 0.0)
     again.close()
 
 

@@ -150,6 +150,9 @@ def test_a_card_that_others_use_is_shared(
     llm = LLM(backend="local", model=str(tiny_model), engine=stand_in("--has-free", 0.5))
     assert isinstance(ask(llm, tmp_path / "run", make_requests(1))[0], Answer)
     assert "vLLM starts again, with 49% of its memory" in capsys.readouterr().err
+    full = LLM(backend="local", model=str(tiny_model), engine=stand_in("--has-free", 0.02))
+    with pytest.raises(ModelError, match=r"Free memory on device cuda:0 \(0\.4/20\.0 GiB\) on startup is less"):
+        ask(full, tmp_path / "full", make_requests(1))
 
 
 def test_auto_is_vllm_where_it_is_found_with_a_gpu(
@@ -205,6 +208,7 @@ def test_where_vllm_is_found(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, engine: str, variable: str | None, result: Any
 ) -> None:
     executable = tmp_path / "here" / "vllm"
+    (tmp_path / "vllm").mkdir()
     for path in (executable, tmp_path / "my" / "env" / "bin" / "vllm"):
         path.parent.mkdir(parents=True)
         path.touch(0o755)

@@ -13,6 +13,7 @@ from rolellm.core.errors import DataError, SettingsError
 from rolellm.core.jsonl import read_jsonl
 from rolellm.judging.records import read_run
 from rolellm.judging.result import JudgingResult
+from rolellm.judging.verdicts import RowOutcome
 from rolellm.models.training_record import hash_instruction
 from rolellm.reporting.build import build_report, collect_sources, report
 from rolellm.reporting.page import write_page
@@ -278,3 +279,5 @@ def test_the_answer_is_first_with_a_reply_that_fails(run: Path, html: str) -> No
     assert english.describe_failure(answer.lead).startswith(
         f"Lowest reply of {answer.lead} (Rouge-L {lowest:.3f}): as "
     )
+    won = {row.id: {answer.lead: RowOutcome(win=1.0)} for row in english.rows}
+    assert replace(english, outcomes=won).describe_failure(answer.lead) == ""

@@ -212,7 +212,7 @@ def test_a_turn_that_repeats_an_earlier_one_is_asked_for_once_more(tmp_path: Pat
     answers = {
         "Brom": ["(nods) [hm] Good evening!", "[I wait.]"],
         "Cleo": ["(nods) Good Evening", "Brom: The oil is gone."],
-        "Ada": ["The oil is gone. [So.]", "The oil is gone!"],
+        "Ada": ["The oil is gone. [So.]", "Ada does or says something new. It is late."],
     }
 
     def reply(request: Request) -> str:
@@ -222,7 +222,7 @@ def test_a_turn_that_repeats_an_earlier_one_is_asked_for_once_more(tmp_path: Pat
     stage = scene(opening=({"Ada": "(nods) Good evening."},), turns=4)
     run = play(tmp_path, stage, reply)
     turns = run.result.scenes[0].turns
-    # A second answer that nobody hears is no better, nor is one that was said before.
+    # A second answer that nobody hears is no better, nor is what it was asked by.
     assert [turn.text for turn in turns[1:]] == [
         "(nods) [hm] Good evening!",
         "The oil is gone.",
@@ -244,6 +244,7 @@ def test_a_turn_that_repeats_an_earlier_one_is_asked_for_once_more(tmp_path: Pat
         pytest.param("**Marta Quill:** Aye", "Aye", "", id="bold"),
         pytest.param("I told Dobbs: go.\nThe key: lost.", "I told Dobbs: go.\nThe key: lost.", "", id="speech"),
         pytest.param("Marta: hers.", "Marta: hers.", "", id="a word of two names"),
+        pytest.param("来。Dobbs：好。", "来。", "spoke for Constable Dobbs", id="within a line of Chinese"),
         pytest.param("Dobbs:", "Dobbs:", "spoke for Constable Dobbs", id="nothing else"),
     ],
 )

@@ -207,6 +207,17 @@ def test_two_processes_take_the_steps_of_one(
         assert [line[key] for line in read_lines(run)] == pytest.approx(expected, rel=1e-5)
 
 
+def test_two_processes_prefer_as_one_does(recipe_of: Callable[..., Recipe], launch: Launch, tmp_path: Path) -> None:
+    """The loss of ``sft`` is a mean over the tokens of both; the short last step is made even by repeated pairs."""
+    losses = {"trainer": "dpo", "loss_type": ["sigmoid", "sft"], "loss_weights": [1.0, 0.5]}
+    recipe = recipe_of(training={**losses, "max_steps": 3, "warmup_steps": 0})
+    finished(launch())
+    alone = train(recipe, out=tmp_path / "alone")
+    for key in ("loss", "grad_norm"):
+        expected, actual = ([line[key] for line in read_lines(run)] for run in (alone.out, recipe.output.dir))
+        assert actual[:2] == pytest.approx(expected[:2], rel=1e-5)
+
+
 def test_two_processes_that_were_killed_go_on_as_two_and_not_as_one(
     recipe_of: Callable[..., Recipe], launch: Launch, tmp_path: Path
 ) -> None:

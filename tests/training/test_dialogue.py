@@ -217,12 +217,13 @@ def test_what_is_held_out_goes_by_the_first_question() -> None:
 def test_rows_that_the_template_refuses_are_named_or_skipped() -> None:
     tokenizer = make_tokenizer("bytes")
     tool = {"role": "tool", "content": "at six"}
-    data = [{"messages": TURNS}, {"messages": [TURNS[1], tool, TURNS[2]]}, {"messages": TURNS}]
+    bad = {"messages": [TURNS[1], tool, TURNS[2]]}
+    data = [{"messages": TURNS[1:], "role": "Ada"}, bad, {"messages": TURNS[1:], "role": "Bo"}]
     with pytest.raises(RecipeError, match=r"train_dataset, row/2: .*cannot take the turns user, tool"):
         encode(load_own_rows(data, DIALOGUES), tokenizer)
     rows = load_own_rows(data, DIALOGUES, skip_bad=True)
     table = encode(rows, tokenizer)
     assert (len(table), len(rows.skipped)) == (2, 1)
-    assert "; 1 repeat an earlier one; 1 bad row skipped, the first: train_dataset, row/2: " in describe_dialogues(
-        rows, table, 1024
-    )
+    described = describe_dialogues(rows, table, 1024)
+    notes = "; 1 repeat an earlier one; 2 roles have no system turn that tells them apart; 1 bad row skipped, the first"
+    assert f"{notes}: train_dataset, row/2: " in described

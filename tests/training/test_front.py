@@ -71,6 +71,21 @@ def test_the_model_leaves_memory_when_training_ends(tmp_path: Path) -> None:
         gc.enable()
 
 
+class Full(TrainerCallback):  # type: ignore[misc]  # transformers ships no types
+    """A device on which the optimizer finds no memory."""
+
+    def on_pre_optimizer_step(self, *_: Any, **__: Any) -> None:
+        raise RuntimeError("CUDA error: out of memory\nCUDA kernel errors might be asynchronously reported")
+
+
+def test_memory_that_runs_out_outside_of_a_pass_is_said_in_words(base: Path, tmp_path: Path) -> None:
+    recipe = MINI | {"base": {"path": str(base)}}
+    with pytest.raises(
+        RecipeError, match=r"little memory \(CUDA error: out of memory\); use a smaller training.replies_p"
+    ):
+        train(recipe, out=tmp_path / "run", max_steps=1, callbacks=[Full()])
+
+
 def test_a_base_without_plain_answers_to_warm_on_takes_those_of_the_sample(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

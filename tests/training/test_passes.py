@@ -16,7 +16,7 @@ from rolellm.core.errors import RecipeError
 from rolellm.core.records import Row
 from rolellm.training.examples import Example, encode
 from rolellm.training.fit import build_trainer
-from rolellm.training.passes import choose_plan
+from rolellm.training.passes import _count_kept_bytes, choose_plan
 from rolellm.training.recipe import TrainingRecipe
 from rolellm.training.rows import Conversation
 from rolellm.training.schedule import schedule_replies
@@ -180,7 +180,7 @@ def test_what_fits_is_found_by_trial_before_the_first_step(
     trainer = build_trainer(model, tokenizer, examples, schedule_replies(examples, job.training), job)
     before = torch.random.get_rng_state()
     if plan is None:
-        with pytest.raises(RecipeError, match=r"too little memory for one reply \(device out of memory\); use method"):
+        with pytest.raises(RecipeError, match=r"memory for 1 reply at a time \(device out of memory\); use method"):
             choose_plan(trainer)
         return
     choose_plan(trainer)
@@ -217,9 +217,17 @@ def test_the_trial_is_as_the_steps_are_and_says_how_long_they_take(
     plan = fitted.trainer.plan
     printed = capsys.readouterr().err
     assert plan.replies_per_pass < STEP
-    assert re.search(rf"{plan}; at most [\d.]+ s a step, \d+ minutes for all 3\n", printed)
+    assert re.search(rf"{plan}; up to [\d.]+ s a step, \d+ minutes for 3 steps\n", printed)
     assert "out of memory" not in printed
     assert not any(casts), "the input of an adapter is cast by autocast alone"
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "weight_bytes"),
+    [("adamw_torch_fused", 8), ("adamw_8bit", 2), ("paged_adamw_32bit", 0), ("adafactor", 0)],
+)
+def test_the_trial_leaves_room_for_what_the_optimizer_keeps(optimizer: str, weight_bytes: int) -> None:
+    assert _count_kept_bytes(optimizer) == weight_bytes
 
 
 @pytest.mark.parametrize("options", [{}, {"trainer": "dpo"}], ids=["sft", "dpo"])
@@ -241,6 +249,16 @@ def test_what_is_evaluated_is_halved_when_memory_runs_out(
     whole, halves = (trainer.evaluate()["eval_loss"] for _ in range(2))
     assert min(counts) < counts[0]
     assert halves == pytest.approx(whole, rel=1e-6)
+
+
+def test_a_loss_over_whole_steps_asks_for_smaller_ones(pairs: list[Example], tokenizer: Any, tmp_path: Path) -> None:
+    model = new_model("Llama", len(tokenizer))
+    limit_memory(1)(model)
+    job = job_of(tmp_path, trainer="dpo", loss_type=["aot"])
+    with pytest.raises(
+        RecipeError, match=rf"memory for {STEP} replies at a time .* use a smaller training.replies_per_"
+    ):
+        fit_with_gradients(model, tokenizer, pairs, job)
 
 
 @pytest.mark.slow

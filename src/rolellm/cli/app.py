@@ -11,7 +11,6 @@ import importlib
 import inspect
 import io
 import os
-import re
 import sys
 import warnings
 from importlib import resources
@@ -23,7 +22,6 @@ from typer.main import get_group
 
 from rolellm.core.errors import RoleLLMError, SettingsError, StoppedShortError
 from rolellm.core.progress import announce_imports
-from rolellm.core.starting import restore_interrupt
 from rolellm.core.threads import wait_briefly
 from rolellm.version import __version__
 
@@ -79,9 +77,6 @@ class _Command(TyperCommand):
                 title = "Arguments"
                 # Without its Python type.
                 name = name.partition(" <")[0]
-            # That a number is not negative goes without saying.
-            text = re.sub(r"; x>=?[01]\]$", "]", text)
-            text = re.sub(r"(  \[)? ?x>=?[01]\]$", "", text)
             sections.setdefault(title, []).append((name, text))
         advanced = getattr(self.callback, "advanced", {})
         if advanced and ctx.meta["help_all"]:
@@ -171,7 +166,6 @@ def _accept_options(
 def main() -> None:
     """Run the command line; errors that this library raises on purpose end in one message, without a traceback."""
     try:
-        restore_interrupt()
         wait_briefly()
         _prepare_messages()
         announce_imports()

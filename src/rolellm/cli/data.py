@@ -11,7 +11,6 @@ import typer
 from rolellm.cli.options import DataDir, with_options
 from rolellm.core.errors import SettingsError
 from rolellm.core.result import Result
-from rolellm.core.settings import Advanced
 from rolellm.data.hub.push import PushOptions
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
@@ -25,7 +24,6 @@ def run_data_build(
     out: Path = Path("dataset_scripts/rolebench"),
     config: OnlyConfig = None,
     data_dir: DataDir = None,
-    revision: Advanced[str | None] = None,
 ) -> Result:
     """Write the release as a script-free Hub data set: Parquet and a card with configs and checksums.
 
@@ -33,12 +31,11 @@ def run_data_build(
 
     Args:
         out: Folder to write.
-        revision: Revision of the release on the Hub.
     """
     from rolellm.data.rolebench.build import build
     from rolellm.data.rolebench.statistics import count_table_one
 
-    built = build(out, config or None, data_dir=data_dir, revision=revision)
+    built = build(out, config or None, data_dir=data_dir)
     sources = [item.source for item in built.configs if not item.config.embedded]
     if not sources:
         return built

@@ -55,14 +55,14 @@ class _Runner:
     async def run(self) -> None:
         self._loop, self._task = asyncio.get_running_loop(), asyncio.current_task()
         try:
-            with _listen_for_signals(self._loop, self._handle_signal):
+            with handle_signals(lambda *_: self.pass_interrupt()):
                 await self._work()
         except asyncio.CancelledError:
             if self._presses < 2:
                 raise
 
     def pass_interrupt(self) -> None:
-        """Tell the loop of a signal that another thread has heard."""
+        """Tell the loop of a signal."""
         # A closed loop has nothing left to stop.
         with suppress(RuntimeError):
             if self._loop is not None:
@@ -122,21 +122,3 @@ def note_stop_requests(plan: str, *, is_single: bool) -> Iterator[threading.Even
 
     with handle_signals(handle_signal):
         yield request
-
-
-@contextmanager
-def _listen_for_signals(loop: asyncio.AbstractEventLoop, heard: Callable[[], None]) -> Iterator[None]:
-    """Have a loop hear of signals within the block; only the main thread does, and not on Windows."""
-    before = {}
-    if threading.current_thread() is threading.main_thread():
-        with suppress(NotImplementedError):
-            for number in _SIGNALS:
-                handler = signal.getsignal(number)
-                loop.add_signal_handler(number, heard)
-                before[number] = handler
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            loop.remove_signal_handler(number)
-            signal.signal(number, handler or signal.SIG_DFL)

@@ -9,12 +9,9 @@ import sys
 import unicodedata
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import TYPE_CHECKING, Final, cast
+from typing import Final, cast
 
 from rolellm.core.errors import require
-
-if TYPE_CHECKING:
-    pass
 
 _HAN = "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 #: A Chinese character.

@@ -43,9 +43,8 @@ _SPEAKERS: Final = {
     "observation": "tool",
 }
 _MAKE_INSTEAD: Final = "To play someone from a chat or a script: rolellm make FILE --role NAME"
-_MEDIA: Final = ("image", "images", "video", "videos", "audio", "audios")
-# No chat template reads the calls of an older interface.
-_REFUSED: Final = ("functions", *_MEDIA)
+# No chat template reads the calls of an older interface, and only texts are trained.
+_REFUSED: Final = ("functions", "image", "images", "video", "videos", "audio", "audios")
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,13 +145,12 @@ def read_tavern_chat(chat: Mapping[str, Any]) -> Dialogue:
     return _make_dialogue({"id": chat["id"], "role": role}, turns, first=1)
 
 
-_TAVERN: Final = RowForm("SillyTavern", ("name", "is_user", "mes"), read_tavern_chat, is_whole=True)
 #: The forms of dialogues.
 DIALOGUES: Final = (
     RowForm("messages", ("messages",), read_messages_row),
     RowForm("ShareGPT", ("conversations",), read_messages_row),
     RowForm("Alpaca", ("instruction", "output"), read_alpaca_row),
-    _TAVERN,
+    RowForm("SillyTavern", ("name", "is_user", "mes"), read_tavern_chat, is_whole=True),
     RowForm("prompt and completion", ("prompt", "completion"), read_prompt_row),
 )
 
@@ -247,7 +245,7 @@ def load_own_rows(
     forms: Sequence[RowForm[Item]],
     *,
     columns: Mapping[str, str] | None = None,
-    split: str = "train",
+    splits: Sequence[str] = ("train",),
     skip_bad: bool = False,
     argument: str = "train_dataset",
 ) -> OwnRows[Item]:
@@ -258,14 +256,15 @@ def load_own_rows(
             frame of pandas, or rows as mappings.
         forms: The forms to choose from, such as `DIALOGUES`.
         columns: The columns of a form, by the names that it gives them: ``{"prompt": "question"}``.
-        split: Of several splits, the one to read.
+        splits: Of several splits, the first of these that is there is read. Files of a folder are splits where
+            their names say so, by the rules of `datasets`.
         skip_bad: Skip bad rows and count them.
         argument: The name of rows that are neither a file nor on the Hub.
 
     Raises:
         DataError: When there are no rows, or their columns fit no form or several; says what to name.
     """
-    source = _open_source(data, split, argument)
+    source = _open_source(data, splits, argument)
     columns = columns or {}
     names = source.list_columns(skip_bad=skip_bad)
     unknown = ", ".join(sorted(set(columns.values()) - set(names)))
@@ -370,14 +369,14 @@ class _Source:
         return list(names)
 
 
-def _open_source(data: Any, split: str, argument: str) -> _Source:
+def _open_source(data: Any, splits: Sequence[str], argument: str) -> _Source:
     if not isinstance(data, str | Path):
-        return _open_dataset(data, argument, split)
+        return _open_dataset(data, argument, splits)
     path = Path(data)
     if (path / "state.json").is_file() or (path / "dataset_dict.json").is_file():
         from datasets import load_from_disk
 
-        return _open_dataset(load_from_disk(path), str(path), split)
+        return _open_dataset(load_from_disk(path), str(path), splits)
     files = sorted(path.iterdir()) if path.is_dir() else [path]
     row_files = [file for file in files if file.suffix.lower() in SUFFIXES]
     if path.exists() and not row_files:
@@ -386,10 +385,24 @@ def _open_source(data: Any, split: str, argument: str) -> _Source:
             f"no rows here; expected files ending in {kinds}. Save a spreadsheet as CSV. {_MAKE_INSTEAD}", path=path
         )
     if path.exists():
-        return _Source(str(path), files=row_files)
+        return _open_files(path, row_files, splits)
     if not is_hub_id(str(data)):
         raise DataError(f"no file at {data}, and it is not an id on the Hub, OWNER/NAME")
-    return _open_dataset(_load_from_hub(str(data)), str(data), split)
+    return _open_dataset(_load_from_hub(str(data)), str(data), splits)
+
+
+def _open_files(path: Path, files: Sequence[Path], splits: Sequence[str]) -> _Source:
+    """Open a file, or those of a folder: of one split, where their names tell splits."""
+    if len(files) > 1:
+        from datasets.data_files import DataFilesDict, get_data_patterns
+
+        by_split = DataFilesDict.from_patterns(get_data_patterns(str(path)), base_path=str(path))
+        chosen = next((split for split in splits if split in by_split), None)
+        if len(by_split) > 1 and chosen is not None:
+            names = {Path(file).name for file in by_split[chosen]}
+            files = [file for file in files if file.name in names]
+            return _Source(f"{path}, split {chosen}", files=files)
+    return _Source(str(path), files=files)
 
 
 def _load_from_hub(name: str) -> Any:
@@ -401,18 +414,18 @@ def _load_from_hub(name: str) -> Any:
         raise DataError(f"no file at {name}, and the Hub gave no such data set: {error}") from error
 
 
-def _open_dataset(data: Any, name: str, split: str) -> _Source:
+def _open_dataset(data: Any, name: str, splits: Sequence[str]) -> _Source:
     if hasattr(data, "iterrows"):
         import datasets
 
         data = datasets.Dataset.from_pandas(data)
     if isinstance(data, Mapping):
         # A DatasetDict; a single split needs no name.
-        if len(data) == 1:
-            split = next(iter(data))
-        if split not in data:
-            raise DataError(f"{name} has the splits {', '.join(data)}; expected {split}")
-        data = data[split]
+        candidates = splits if len(data) > 1 else list(data)
+        chosen = next((split for split in candidates if split in data), None)
+        if chosen is None:
+            raise DataError(f"{name} has the splits {', '.join(data)}; expected {' or '.join(splits)}")
+        data = data[chosen]
     features = getattr(data, "features", None) or {}
     for column, kind in features.items():
         if type(kind).__name__ in ("Image", "Audio", "Video"):

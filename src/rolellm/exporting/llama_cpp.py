@@ -125,12 +125,12 @@ class LlamaCpp:
         """
         script = self._find(_CONVERT_LORA)
         if script is None:
-            raise ModelError(f"{self.converter} has no {_CONVERT_LORA} beside it; leave --apart out")
+            raise ModelError(f"{self.converter} has no {_CONVERT_LORA} beside it; leave --set apart out")
         options = ["--outtype", "f32", "--base", str(base), "--outfile", str(out), str(adapter)]
         try:
             _run(_CONVERT_LORA, sys.executable, str(script), *options)
         except ModelError as error:
-            raise ModelError(f"{error}; merge the adapter into its base: leave --apart out") from error
+            raise ModelError(f"{error}; merge the adapter into its base: leave --set apart out") from error
 
     def find_server(self) -> list[str] | None:
         """Find llama.cpp's server: ``llama-server``, or that of ``llama-cpp-python``."""

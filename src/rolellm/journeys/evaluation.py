@@ -589,7 +589,7 @@ def _compare_losses(losses: Mapping[str, ClusteredSample]) -> tuple[PairTest, ..
     tests = []
     for pair in combinations(losses, 2):
         first, second = (losses[name] for name in pair)
-        if first.values and len(first.values) == len(second.values):
+        if first.values and first.clusters == second.clusters:
             values = [-loss for loss in first.values], [-loss for loss in second.values]
             tests.append(compare_values(pair, LIKELIHOOD, values, (first.clusters, first.roles), None))
     return tuple(tests)

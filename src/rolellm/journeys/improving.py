@@ -200,14 +200,22 @@ def _choose_rows(chosen: ImproveSettings, run: Path) -> ImproveSettings:
     if trained is None:
         raise ModelError(f"{run} holds no finished training run; tune one first: rolellm train RECIPE --out RUN")
     data_dir = chosen.data_dir
+    data = read_json(manifest)["recipe"]["data"]
+    if data.get("path") and chosen.config is None and data_dir is None:
+        raise SettingsError(
+            f"{run} was trained on {data['path']}; name a data set in RoleBench's form to improve it on "
+            "(--set config=NAME or data_dir=FOLDER)"
+        )
     if data_dir is None:
-        folder = read_json(manifest)["recipe"]["data"]["data_dir"]
+        folder = data["data_dir"]
         data_dir = Path(folder) if folder else None
     config = chosen.config or trained.config
     if config is None and data_dir is not None:
         config = resolve_config(None, data_dir)
     if config is None:
-        raise SettingsError(f"{run} does not say which data set it was trained on; name one (--config or --data-dir)")
+        raise SettingsError(
+            f"{run} does not say what it was trained on; name a data set (--set config=NAME or data_dir=FOLDER)"
+        )
     return replace(chosen, config=config, data_dir=data_dir)
 
 

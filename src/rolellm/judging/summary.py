@@ -148,8 +148,9 @@ def compare_systems(tally: Tally) -> Iterator[SystemTest]:
 def _test_pairs(tally: Tally, measure: str, values: Mapping[str, Mapping[str, float]]) -> list[SystemTest]:
     """Test every two systems by their values; p by Holm is over all of these tests."""
     tests = []
+    most = 1.0 if measure == "win_rate" else len(values) - 1.0
     for first, second in combinations(values, 2):
-        paired = tally.compare_values(values[first], values[second])
+        paired = tally.compare_values(values[first], values[second], most)
         if paired is not None:
             difference, p, p_new_roles = paired
             tests.append(SystemTest(measure, first, second, difference, p, p_new_roles=p_new_roles))

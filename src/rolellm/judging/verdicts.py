@@ -16,6 +16,7 @@ The rules:
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -290,14 +291,16 @@ class RowClusters:
             numbers.append(number)
         return estimate_interval(ClusteredSample(numbers, *self.look_up(rows)), bounds)
 
-    def compare_values(self, first: Mapping[str, float], second: Mapping[str, float]) -> PairedTest | None:
+    def compare_values(
+        self, first: Mapping[str, float], second: Mapping[str, float], most: float = math.inf
+    ) -> PairedTest | None:
         """Test two sets of values by row id, over the rows that both have; ``None`` where there are none."""
         rows = [row for row in first if row in second]
         if not rows:
             return None
         first_values = [first[row] for row in rows]
         second_values = [second[row] for row in rows]
-        return compare_pairs(first_values, second_values, *self.look_up(rows))
+        return compare_pairs(first_values, second_values, *self.look_up(rows), most=most)
 
 
 class Tally(RowClusters):

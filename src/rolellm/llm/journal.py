@@ -5,7 +5,8 @@ it can cost; ``reply`` is what came back, as it came; ``lost`` says that a call 
 ``sent`` and nothing else was in flight when a run was killed; what it may have cost counts as spent.
 
 What a kill, a full disk or a flipped bit leaves of a line is set aside in ``journal.damaged`` on opening, and asked
-again; every whole line is kept. A call whose end is set aside counts as the most that it can cost.
+again; every whole line is kept. ``journal.spent`` holds the journal's size and what was spent by then, so that a
+journal that was cut or removed gives no money back.
 
 Workers of a run journal in ``shards/NNNN``, and their journals are merged into the run's, once: ``shards/merging``
 holds the size of the run's journal before that, to which a killed merge is cut back.
@@ -15,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 import shutil
@@ -54,9 +56,14 @@ def parse_record(line: bytes) -> Json | None:
 
 JOURNAL = "journal.jsonl"
 DAMAGED = "journal.damaged"
+SPENT = "journal.spent"
 #: The folder of the workers' journals.
 SHARDS = "shards"
 _MERGING = "merging"
+# The key of a record for what was spent on calls whose own records are gone.
+_GONE = "0" * 64
+# US dollars; less than this is a rounding error of a sum.
+_DUST = 1e-9
 
 
 class JournalFullError(Exception):
@@ -81,6 +88,7 @@ class Journal:
         spent: US dollars that all replies cost.
         unknown: US dollars that calls without an end may have cost.
         damaged: How many pieces were set aside on opening.
+        missing: US dollars, in `spent` too, for which there were no records any more on opening.
         closed: Whether it can be used no more.
 
     Raises:
@@ -93,6 +101,7 @@ class Journal:
         self.spent = 0.0
         self.unknown = 0.0
         self.damaged = 0
+        self.missing = 0.0
         self.closed = False
         # Where the replies under each key are in the file: offset and length.
         self._replies: dict[bytes, list[tuple[int, int]]] = {}
@@ -102,18 +111,32 @@ class Journal:
             # A merge that was killed begins anew.
             before = int((folder / SHARDS / _MERGING).read_text("ascii"))
             os.truncate(self.path, min(before, self.path.stat().st_size))
-        self._load()
+        size, total = _read_mark(folder / SPENT)
+        missing = total - self._load(size)
         self._file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
+        self._mark = os.open(folder / SPENT, os.O_WRONLY | os.O_CREAT, 0o644)
         self._size = self._synced = os.fstat(self._file).st_size
+        try:
+            if missing > _DUST:
+                self.missing = missing
+                self.record_lost(_GONE, 0, "spent on calls whose records are gone", missing)
+            self._write_total()
+        except (OSError, JournalFullError):
+            self.close()
+            raise
 
     @property
     def harm(self) -> str:
         """A message about what was lost before opening; empty for nothing."""
-        if not self.damaged:
+        damages = []
+        if self.damaged:
+            damages.append(f"{format_count(self.damaged, 'damaged line')} set aside in {DAMAGED}")
+        if self.missing:
+            damages.append(f"calls that cost {self.missing:.2g} US dollars have no records anymore but still count")
+        if not damages:
             return ""
-        lines = format_count(self.damaged, "damaged line")
         where = f"the journal in {self.path.parent} lost replies, which are requested and paid for again"
-        return f"{where}: {lines} set aside in {DAMAGED}"
+        return f"{where}: {'; '.join(damages)}"
 
     def __len__(self) -> int:
         """Count the replies."""
@@ -215,6 +238,7 @@ class Journal:
                 self._note(value, start, len(line))
                 start += len(line)
                 calls += value["kind"] == "sent"
+        self._write_total()
         return calls
 
     def sync(self) -> None:
@@ -235,6 +259,7 @@ class Journal:
                 self.sync()
         self.closed = True
         os.close(self._file)
+        os.close(self._mark)
 
     def _put(self, value: Json) -> None:
         """Write a record and count it."""
@@ -242,6 +267,7 @@ class Journal:
         with self._raise_when_full():
             self._append(line)
         self._note(value, offset, len(line))
+        self._write_total()
 
     @contextmanager
     def _raise_when_full(self) -> Iterator[None]:
@@ -262,6 +288,13 @@ class Journal:
             raise
         self._size += len(line)
 
+    def _write_total(self) -> None:
+        if not self.cost:
+            return
+        # In place and of one length, so that a kill leaves it whole. A full disk has room for what is there already.
+        with suppress(OSError):
+            os.pwrite(self._mark, f"{self._size:20d} {self.cost:24.17g}\n".encode(), 0)
+
     def _note(self, value: Json, offset: int, length: int) -> None:
         key = bytes.fromhex(value["key"])
         if value["kind"] == "sent":
@@ -281,11 +314,11 @@ class Journal:
             # What is left of adding and taking away is a rounding error.
             self.unknown = 0.0
 
-    def _load(self) -> None:
-        """Note every record, and set aside what is none."""
+    def _load(self, size: int) -> float:
+        """Note every record, and set aside what is none; US dollars by the records of the first `size` bytes."""
         self._replies.clear()
         self._open.clear()
-        self.spent = self.unknown = 0.0
+        self.spent = self.unknown = known_total = 0.0
         offset = 0
         with self.path.open("rb") as stream:
             for line in stream:
@@ -293,10 +326,12 @@ class Journal:
                 if value is None:
                     with self._raise_when_full():
                         self._repair_file()
-                    self._load()
-                    return
+                    return self._load(size)
                 self._note(value, offset, len(line))
                 offset += len(line)
+                if offset <= size:
+                    known_total = self.spent + self.unknown
+        return known_total
 
     def _repair_file(self) -> None:
         """Write the journal again without the lines that are damaged, which go into a file of their own."""
@@ -312,3 +347,12 @@ class Journal:
             os.fsync(new.fileno())
             os.fsync(aside.fileno())
         mended.replace(self.path)
+
+
+def _read_mark(path: Path) -> tuple[int, float]:
+    """The size of a journal, and US dollars spent by then; zeros where the file is missing or damaged."""
+    with suppress(OSError, ValueError):
+        size, total = path.read_bytes()[:64].split()
+        if 0 <= float(total) < math.inf:
+            return int(size), float(total)
+    return 0, 0.0

@@ -67,8 +67,9 @@ _NO_ERROR = re.compile(r"(\(.*?\) )?(INFO|WARNING)\b")
 _EPILOGUES = ("initialization failed", "EngineDeadError")
 # vLLM asks for a share of the GPU that others may have part of; the second number is the total.
 _FREE_MEMORY = re.compile(r"Free memory on device[^(]*\(([\d.]+)/([\d.]+) GiB\)")
-# The share that its measurement may be off by.
-_MARGIN = 0.01
+_MEMORY_FLAG = "--gpu-memory-utilization"
+# The share that its measurement may be off by, and the least that is worth a start (our choice).
+_MARGIN, _LEAST_SHARE = 0.01, 0.05
 _BASE = "base"
 
 _INSTALL = (
@@ -127,7 +128,8 @@ def _split_words(engine: str) -> list[str]:
 def _find_executable(name: str) -> str | None:
     """Find a program by its path, by the folder of its environment, on the PATH, or beside this Python."""
     path = Path(name).expanduser()
-    if path.is_dir():
+    # A folder may have this name, too, such as a copy of vLLM's source.
+    if name != VLLM and path.is_dir():
         path = path / "bin" / VLLM
     return shutil.which(str(path)) or shutil.which(str(path), path=str(Path(sys.executable).parent))
 
@@ -315,18 +317,25 @@ class VLLMServer:
             try:
                 await self._wait_until_ready(process, endpoint, {_BASE, *adapters}, is_stopped)
             except ModelError as error:
-                memory = _FREE_MEMORY.search(str(error))
+                share = self._find_share(str(error))
                 is_taken = "address already in use" in str(error).casefold()
-                if attempt == _STARTS - 1 or not (memory or is_taken):
+                if attempt == _STARTS - 1 or not (share or is_taken):
                     raise
-                if memory:
-                    share = float(memory[1]) / float(memory[2]) - _MARGIN
-                    words += ["--gpu-memory-utilization", f"{share:.2f}"]
+                if share:
+                    words += [_MEMORY_FLAG, f"{share:.2f}"]
                     sys.stderr.write(f"other programs use the GPU: vLLM starts again, with {share:.0%} of its memory\n")
             else:
                 self._process = process
                 self.endpoint = endpoint
                 return
+
+    def _find_share(self, error: str) -> float | None:
+        """Find the share of a GPU that others leave, where vLLM by itself wants more; ``None`` for too little."""
+        memory = _FREE_MEMORY.search(error)
+        if memory is None or _MEMORY_FLAG in str(self._command):
+            return None
+        share = float(memory[1]) / float(memory[2]) - _MARGIN
+        return share if share > _LEAST_SHARE else None
 
     async def _wait_until_ready(
         self, process: subprocess.Popen[bytes], endpoint: Endpoint, names: set[str], is_stopped: Callable[[], bool]

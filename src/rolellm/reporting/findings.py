@@ -6,6 +6,7 @@ judges, and whatever else was tested. Each says for which roles it holds.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -106,7 +107,8 @@ def compare_values(
         clusters: The question, and the role, of each row.
         config: The rows' config.
     """
-    test = compare_pairs(*values, *clusters)
+    most = 1.0 if measure in TOPICS else math.inf
+    test = compare_pairs(*values, *clusters, most=most)
     first, second = values
     means = (fmean(first), fmean(second))
     difference, p = test.difference, test.p

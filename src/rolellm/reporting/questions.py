@@ -113,6 +113,9 @@ class QuestionSet:
             text = f"{system} breaks character in {len(broken):,} of {total}, by rules"
         elif answered:
             row = min(answered, key=lambda row: self._rank_reply(row, system))
+            if self._find_outcome(row, system).win == 1:
+                # It has won everywhere.
+                return ""
             text = f"Lowest reply of {system}"
             if row.id in scores:
                 text += f" (Rouge-L {scores[row.id]:.3f})"

@@ -69,7 +69,10 @@ def keep_own_lines(text: str, speaker: str, names: Iterable[str]) -> tuple[str, 
         What is left, and for whom it spoke; empty for nobody.
     """
     names = tuple(names)
-    head = re.compile(_HEAD.format(_list_forms(names)))
+    pattern = _HEAD.format(_list_forms(names))
+    head = re.compile(pattern)
+    # Chinese begins them in the middle of a line, too.
+    text = re.sub(rf"(?<=[。！？”」』）])(?={pattern})", "\n", text)
     kept: list[str] = []
     note = ""
     for line in text.split("\n"):

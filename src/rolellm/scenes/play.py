@@ -27,7 +27,7 @@ from rolellm.core.records import Profile
 from rolellm.core.result import Result
 from rolellm.core.settings import describe_alternatives, dump, read, suggest_keywords
 from rolellm.core.table import Table
-from rolellm.core.text import format_count, make_safe_name
+from rolellm.core.text import fold, format_count, make_safe_name
 from rolellm.llm.dispatcher import STOP_REQUEST, StopAskingError
 from rolellm.llm.llm import LLM
 from rolellm.llm.model import (
@@ -408,21 +408,8 @@ class _Stage:
             if isinstance(outcome, Failure):
                 ended = f"no turn of {speaker}: {outcome.reason}"
                 break
-            usage += outcome.reply.usage
-            text, remark = outcome.value, ""
-            if speaker != self._step.me:
-                own_text, remark = keep_own_lines(text, speaker, scene.names)
-                text = text if self._step.is_strict else own_text
-            if self._may_ask_again(speaker) and is_repetition(text, turns):
-                second = yield self._ask_again(call)
-                new_text = ""
-                if isinstance(second, Answer):
-                    usage += second.reply.usage
-                    new_text, new_remark = keep_own_lines(second.value, speaker, scene.names)
-                if strip_inner_thoughts(new_text) and not is_repetition(new_text, turns):
-                    text, remark = new_text, new_remark
-                else:
-                    remark = "; ".join(filter(None, (remark, REPETITION)))
+            text, remark, second_usage = yield from self._mend(call, outcome.value, turns)
+            usage += outcome.reply.usage + second_usage
             if speaker in self._step.branched and outcome.reply.finish == "stop":
                 self.branching.append((call, scene, text))
             self._add(turns, speaker, text, "; ".join(filter(None, (note, remark))))
@@ -474,16 +461,35 @@ class _Stage:
         request = replace(player.request(prompt), tag=self._tag(turns, speaker))
         return _Call(speaker, request, accept_speech)
 
-    def _may_ask_again(self, speaker: str) -> bool:
-        """Tell whether a model plays the character, and CoSER's protocol does not ask only once."""
-        return not self._step.is_strict and speaker not in (ENVIRONMENT, self._step.me)
+    def _mend(
+        self, call: _Call, text: str, turns: Sequence[SceneTurn]
+    ) -> Generator[_Call, Outcome[str], tuple[str, str, Usage]]:
+        """Keep the speaker's own lines, and ask once more for what was said before; a person's turn stays as it is.
 
-    def _ask_again(self, call: _Call) -> _Call:
-        """Ask for something new; the turn that repeats an earlier one is not shown, or it would be copied."""
-        *earlier, last = call.request.messages
+        Returns:
+            The turn's text, what was odd about it, and the tokens of asking again.
+        """
+        names = self._scene.names
+        if call.name == self._step.me:
+            return text, "", Usage()
+        own_text, remark = keep_own_lines(text, call.name, names)
+        if self._step.is_strict:
+            return text, remark, Usage()
+        if call.name == ENVIRONMENT or not is_repetition(own_text, turns):
+            return own_text, remark, Usage()
+        # The turn itself is not shown, or it would be copied.
         words = load_template(self._scene.language, "scene_again").fill(name=call.name)
+        *earlier, last = call.request.messages
         messages = (*earlier, replace(last, content=f"{last.content}\n\n{words}"))
-        return replace(call, request=replace(call.request, messages=messages))
+        outcome = yield replace(call, request=replace(call.request, messages=messages))
+        usage = Usage()
+        if isinstance(outcome, Answer):
+            usage = outcome.reply.usage
+            new_text, new_remark = keep_own_lines(outcome.value, call.name, names)
+            is_echo = fold(words).strip("().（）。") in fold(new_text)
+            if strip_inner_thoughts(new_text) and not is_echo and not is_repetition(new_text, turns):
+                return new_text, new_remark, usage
+        return own_text, "; ".join(filter(None, (remark, REPETITION))), usage
 
     def _tell(self, name: str) -> str:
         """Tell a character of the scene: what everybody knows, whom it meets, and what it wants."""

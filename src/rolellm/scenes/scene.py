@@ -81,7 +81,7 @@ class Secret:
         known_by: Who knows them.
     """
 
-    words: str = Field(min_length=3)
+    words: str = Field(min_length=2)
     known_by: tuple[str, ...] = ()
 
 

@@ -196,7 +196,7 @@ def _locate_model(
     floor = max(means, key=lambda name: (means[name], name))
     low = make_sample(list(floors[floor].values()))
     model = make_sample([own[row] for row in floors[floor]])
-    test = compare_pairs(model.values, low.values, model.clusters, model.roles)
+    test = compare_pairs(model.values, low.values, model.clusters, model.roles, most=1.0)
     return ScalePosition(floor, means[floor], fmean(model.values), *test)
 
 

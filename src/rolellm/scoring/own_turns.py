@@ -64,7 +64,8 @@ def load_own_turns(
     """Read the replies of one's own rows.
 
     Args:
-        data: As `rolellm.data.own_rows.load_own_rows` takes it: dialogues, or rows with the columns of RoleBench.
+        data: As `rolellm.data.own_rows.load_own_rows` takes it: dialogues, or rows with the columns of RoleBench. Of
+            several splits the test split is read.
         columns: Columns that have other names than their form expects.
         skip_bad: Skip bad rows and count them.
         instructions: Hashes of questions that a model was trained on; a dialogue that begins with one is left out.
@@ -74,7 +75,8 @@ def load_own_turns(
         DataError: At a bad row, and where no reply is left.
     """
     forms: tuple[RowForm[Any], ...] = (*DIALOGUES, _ROLEBENCH)
-    source = load_own_rows(data, forms, columns=columns, skip_bad=skip_bad, argument="your rows")
+    splits = ("test", "validation", "train")
+    source = load_own_rows(data, forms, columns=columns, splits=splits, skip_bad=skip_bad, argument="your rows")
     replies = _Draw(limit)
     trained = _Draw(MOST_TRAINED)
     counts = {"dialogues": 0, "trained": 0, "tools": 0}

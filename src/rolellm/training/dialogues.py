@@ -200,6 +200,7 @@ class DialogueTable:
         replies: Number of replies that are trained.
         long: Number of dialogues that do not fit whole.
         repeats: Number of examples that are equal to an earlier one.
+        bare_roles: Roles of dialogues without a system turn.
     """
 
     def __init__(self, training: TrainingRecipe) -> None:
@@ -208,6 +209,7 @@ class DialogueTable:
         self._hashes: set[int] = set()
         self._digest = hashlib.sha256()
         self._roles: set[str] = set()
+        self.bare_roles: set[str] = set()
         # Of dialogues: when the held-out ones are drawn by lot, the place in it.
         self._draws = array("d")
         # Of questions: a hash, and the number of the dialogue.
@@ -239,6 +241,8 @@ class DialogueTable:
         self._digest.update(content.encode())
         if dialogue.role is not None:
             self._roles.add(dialogue.role)
+            if dialogue.messages[0]["role"] != "system":
+                self.bare_roles.add(dialogue.role)
         questions = []
         for reply in dialogue.replies:
             question = find_question(dialogue.messages[:reply])
@@ -381,4 +385,6 @@ def describe_dialogues(rows: OwnRows[Dialogue], table: DialogueTable, max_length
         line += f"; {table.long:,} over {max_length:,} tokens, trained up to the last reply that fits"
     if table.repeats:
         line += f"; {table.repeats:,} repeat an earlier one"
+    if len(table.bare_roles) > 1:
+        line += f"; {len(table.bare_roles):,} roles have no system turn that tells them apart"
     return line + describe_skipped(rows)

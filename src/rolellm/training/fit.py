@@ -215,7 +215,7 @@ def _describe_time(step_seconds: float, schedule: Schedule) -> str:
         return ""
     steps = len(schedule.order) // schedule.step_size
     minutes = steps * step_seconds / 60
-    return f"; at most {step_seconds:.2g} s a step, {minutes:,.0f} minutes for all {steps:,}"
+    return f"; up to {step_seconds:.3g} s a step, {minutes:,.0f} minutes for {steps:,} steps"
 
 
 def _evaluate(trainer: Any) -> float:

@@ -215,7 +215,7 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
             )
         failed = str(self.plan)
         if not self.plan.shrink(self.training):
-            raise RecipeError(explain_too_small(problem))
+            raise RecipeError(explain_too_small(problem, self.plan.replies_per_pass))
         set_checkpointing(self)
         sys.stderr.write(f"out of memory with {failed}; going on with {self.plan}\n")
 
@@ -287,12 +287,13 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
 
     def _weigh_losses(self, weights: Sequence[float], inputs: Any, part: Any, share: float) -> list[float]:
         """Weights of DPO's losses in a pass: that of ``sft`` is a mean over the tokens of what is chosen."""
-        weighed = []
-        for loss_type, weight in zip(self.loss_types, weights, strict=True):
-            if loss_type == "sft":
-                tokens = count_chosen(part) / count_chosen(inputs)
-                weight *= tokens / share
-            weighed.append(weight)
+        weighed = list(weights)
+        if "sft" in self.loss_types:
+            chosen = torch.tensor(float(count_chosen(inputs)), device=self.args.device)
+            # Processes take the mean of their gradients.
+            chosen = self.accelerator.reduce(chosen, reduction="mean")
+            index = self.loss_types.index("sft")
+            weighed[index] *= count_chosen(part) / float(chosen) / share
         return weighed
 
     def _free_memory(self) -> None:
@@ -442,12 +443,13 @@ def set_checkpointing(trainer: Any) -> None:
             return
 
 
-def explain_too_small(problem: str) -> str:
-    """Say that not even a single reply fits into memory."""
-    return (
-        f"this device has too little memory for one reply ({problem}); use method.name: qlora, a smaller "
-        "training.max_length, a smaller base or a larger device"
-    )
+def explain_too_small(problem: str, replies: int = 1) -> str:
+    """Say that not even a single reply fits into memory, or all that a loss has to see together."""
+    advice = "method.name: qlora, a smaller training.max_length, a smaller base or a larger device"
+    if replies > 1:
+        advice = f"a smaller training.replies_per_step, {advice}"
+    amount = format_count(replies, "reply", "replies")
+    return f"this device has too little memory for {amount} at a time ({problem}); use {advice}"
 
 
 def choose_plan(trainer: Any) -> None:
@@ -482,7 +484,7 @@ def choose_plan(trainer: Any) -> None:
         if size == first.replies_per_pass:
             break
     if not trials:
-        raise RecipeError(explain_too_small(problem))
+        raise RecipeError(explain_too_small(problem, trainer.plan.replies_per_pass))
     trainer.step_seconds, trainer.plan = min(trials, key=lambda trial: trial[0])
     set_checkpointing(trainer)
 
@@ -509,19 +511,30 @@ def _try_plan(trainer: Any, plan: PassPlan) -> tuple[float, str]:
 
 
 def _time_passes(trainer: Any, part: Any) -> float:
-    """Time the second of two passes, next to what the optimizer and DDP will keep; the first one compiles."""
+    """Time the second of two passes, next to room for what the optimizer and DDP keep; the first one compiles."""
     device = trainer.args.device
     devices = [device] if device.type == "cuda" else []
     trained = [weight for weight in trainer.model.parameters() if weight.requires_grad]
-    # Adam keeps two numbers for each weight, and DDP a copy of its gradient.
-    copies = 2 + (trainer.accelerator.num_processes > 1)
-    numbers = copies * sum(weight.numel() for weight in trained)
-    room = torch.empty(numbers, dtype=torch.float32, device=device)
+    weight_bytes = _count_kept_bytes(trainer.args.optim.value)
+    if trainer.accelerator.num_processes > 1:
+        # DDP's copy of the gradient.
+        weight_bytes += 4
+    room_bytes = weight_bytes * sum(weight.numel() for weight in trained)
+    room = torch.empty(room_bytes, dtype=torch.uint8, device=device)
     with torch.random.fork_rng(devices), trainer.accelerator.autocast(), _leave_processes():
         _time_pass(trainer, part)
         seconds = _time_pass(trainer, part)
     del room
     return seconds
+
+
+def _count_kept_bytes(optimizer: str) -> int:
+    """Count the bytes on the device that an optimizer keeps for each weight; none where that is not known."""
+    if "paged" in optimizer or "adam" not in optimizer:
+        return 0
+    if "8bit" in optimizer:
+        return 2
+    return 8
 
 
 @contextmanager

@@ -441,7 +441,6 @@ def _train_in_folder(
         rewards = prepare_rewards(recipe.training, rewards, prepared.replies, is_new=start != "resume")
     # Not at the head: what is refused is refused before these slow imports.
     from rolellm.training.fit import Fit, check_trainer_settings, fit, join_processes
-    from rolellm.training.passes import explain_too_small
 
     processes = join_processes(recipe.training)
     is_first = processes.is_main_process
@@ -472,7 +471,10 @@ def _train_in_folder(
             model = bases.load_model(base, recipe.method, recipe.training, recipe.base.adapter)
             fitted = fit(model, prepared.tokenizer, prepared.examples, replace(job, facts=facts))
         if problems:
-            raise RecipeError(explain_too_small(problems[0]))
+            raise RecipeError(
+                f"this device has too little memory ({problems[0]}); use a smaller training.replies_per_pass, "
+                "method.name: qlora, a smaller base or a larger device"
+            )
         fitted.save(run, base=fixed.base.model, revision=fixed.base.revision)
         result = _sum_up(prepared, fitted, run, base, began)
         if is_first:

@@ -243,6 +243,8 @@ def test_the_same_difference_everywhere_has_the_p_of_the_sign_test() -> None:
         many = compare_pairs([1.0] * rows, [0.5] * rows, range(rows), [number % 2 for number in range(rows)])
         assert many.p < 1e-15 and many.p_new_roles == pytest.approx(0.5)
         assert many.difference.ends and 0.4 < many.difference.ends[0] < 0.5
+    sure = compare_pairs([1.0] * 9, [0.0] * 9, range(9), [number % 2 for number in range(9)], most=1.0)
+    assert sure.difference.high == 1.0 and sure.difference.new_roles == (-1.0, 1.0)
     few = compare_pairs([0.75] * 5, [0.5] * 5, range(5))
     assert few.p == pytest.approx(2 / 2**5) and few.difference.low < 0  # type: ignore[operator]
 

@@ -144,6 +144,9 @@ def _read_objects(text: str) -> Iterator[_TableRow]:
         if not isinstance(value, dict):
             line = text.count("\n", 0, start) + 1
             raise ScriptError(f"line {line} is not a JSON object as what is above it is; fix it")
+        if value.get("is_system") is True:
+            # SillyTavern hides it from the model.
+            continue
         talks = [value[name] for name in _TALKS if isinstance(value.get(name), list)]
         if not talks:
             yield _TableRow(_read_fields(value), start, end)

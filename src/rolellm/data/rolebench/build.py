@@ -118,7 +118,6 @@ def build(
     configs: Iterable[str] | None = None,
     *,
     data_dir: str | Path | None = None,
-    revision: str | None = None,
     home: str | None = None,
     licence: str | None = None,
     faults: Sequence[Fault] = (),
@@ -130,7 +129,6 @@ def build(
         configs: Names of configs; by default every one that the release at hand has data for, of a release of your own
             those that its manifest names.
         data_dir: A local copy of the release; by default as :func:`rolellm.data.rolebench.source.locate` finds it.
-        revision: Another revision of the release on the Hub.
         home: The repository that it goes to, so that no path of this machine is named.
         licence: The license of this form of the data; by default the published release's own, Apache-2.0, and none for
             a release of your own.
@@ -153,7 +151,7 @@ def build(
     with tempfile.TemporaryDirectory(dir=target, prefix=".building-") as scratch:
         for config in chosen:
             try:
-                source = locate(config, None if config.embedded else data_dir, revision=revision)
+                source = locate(config, None if config.embedded else data_dir)
                 built.append(_write_config(Path(scratch), config, source))
             except ReleaseNotFoundError:
                 # All that there is: a release may lack a config, and one of roles without reviewed names has no twins.
@@ -161,7 +159,7 @@ def build(
                     raise
         if configs is None and all(item.config.embedded for item in built):
             # There is no release: this says so.
-            locate(get_config(None), data_dir, revision=revision)
+            locate(get_config(None), data_dir)
         for name in CONFIGS:
             shutil.rmtree(target / name, ignore_errors=True)
         for item in built:

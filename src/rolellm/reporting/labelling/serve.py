@@ -80,7 +80,7 @@ def serve_page(page: gr.Blocks, *, port: int = 0, share: bool = False) -> Iterat
             port = free.getsockname()[1]
     except OSError as error:
         reason = error.strerror or error
-        raise SettingsError(f"port {port} is not available ({reason}); omit --port to use any free port") from error
+        raise SettingsError(f"port {port} is not available ({reason}); leave port out to use any free port") from error
     key = secrets.token_urlsafe(16)
     # Cookies of one host are shared by its ports.
     guard: Any = Middleware(_KeyGuard, key=key, cookie=f"rolellm-{port}")

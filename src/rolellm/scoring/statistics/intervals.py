@@ -409,6 +409,7 @@ def compare_pairs(
     second: Sequence[float],
     clusters: Sequence[Hashable],
     roles: Sequence[Hashable] = (),
+    most: float = math.inf,
 ) -> PairedTest:
     """Compare two models row by row: a paired t test over questions, and one over roles and questions.
 
@@ -420,6 +421,7 @@ def compare_pairs(
         second: Shape (n,): the other's, of the same rows.
         clusters: Shape (n,): the question of each row.
         roles: Shape (n,), or empty where roles do not matter.
+        most: The largest difference that there can be.
 
     >>> round(compare_pairs([1, 1, 0], [0, 0, 0], ["a", "b", "c"]).p, 4)
     0.1835
@@ -438,6 +440,8 @@ def compare_pairs(
             reach = spreads[number].compute_reach()
             ends.append((mean - reach, mean + reach))
         interval = add_ends(interval, ends, "the sign test by question")
+    ends = [(max(low, -most), min(high, most)) for low, high in filter(None, (interval.ends, interval.new_roles))]
+    interval = add_ends(interval, ends, interval.method)
     p_values = [_compute_p_value(mean, spread) for spread in spreads] or [1.0]
     p_new_roles = p_values[1] if len(p_values) > 1 else None
     return PairedTest(interval, p_values[0], p_new_roles)
