@@ -53,7 +53,7 @@ REFUSALS = {
     "build, too many": (f"{BUILD} --out o --catchphrases 99", 2, "catchphrases"),
     "build, no description": (f"{BUILD} --out o --description x", 1, "cannot be read"),
     "build, role of a folder": ("role build fox --role Fox --llm llm.yaml", 2, "leave them out"),
-    "card, no name": ("role card nameless.json --out x", 1, "give one with --set role=NAME"),
+    "card, no name": ("role card nameless.json --out x", 1, "rolellm role card CARD --out FOLDER --set role=NAME"),
     "card, a wrong type": ("role card escape.json --out x", 1, "'\\x1b[2J\\u202e'"),
     "card, a folder in use": ("role card ada.json --out full", 2, "holds other files"),
     "card, another ending": ("role card fox --out a.gif", 2, "a .json, .png or .charx file"),

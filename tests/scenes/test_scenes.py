@@ -317,6 +317,21 @@ def test_the_cast_has_to_be_in_the_scene(tmp_path: Path) -> None:
         play(tmp_path, scene(), speak, cast={"Zed": llm_of(speak)})
 
 
+@pytest.mark.parametrize(
+    ("card", "words"),
+    [
+        pytest.param("gone.json", "the card of Ada: no role", id="missing"),
+        pytest.param("bare.json", "the card of Ada: .*role card CARD --out FOLDER --set role=NAME", id="nameless"),
+    ],
+)
+def test_a_card_that_is_of_no_use_is_reported_with_its_character(tmp_path: Path, card: str, words: str) -> None:
+    (tmp_path / "bare.json").write_text(json.dumps({"spec": "chara_card_v2", "data": {"name": ""}}), encoding="utf-8")
+    file = tmp_path / "scene.yaml"
+    file.write_text(json.dumps({"setting": "x", "characters": [{"name": "Ada", "card": card}]}), encoding="utf-8")
+    with pytest.raises(SettingsError, match=words):
+        play(tmp_path / "run", read_scene(file), speak)
+
+
 def test_a_person_stops_in_the_middle_and_goes_on_and_sees_no_thought_of_others(tmp_path: Path) -> None:
     # Whom a person quotes is the person's choice.
     quoted = "Cleo: good evening, you said.\nAda: nothing."

@@ -19,11 +19,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, ClassVar, Final, NamedTuple
 
-from rolellm.characters.roles import Part
-from rolellm.core.errors import ModelError, SettingsError
+from rolellm.characters.roles import Part, find_part
+from rolellm.core.errors import DataError, ModelError, SettingsError
 from rolellm.core.folders import use_working_folder
 from rolellm.core.interrupts import handle_signals
-from rolellm.core.records import Profile
+from rolellm.core.records import Language, Profile
 from rolellm.core.result import Result
 from rolellm.core.settings import describe_alternatives, dump, read, suggest_keywords
 from rolellm.core.table import Table
@@ -52,7 +52,7 @@ from rolellm.playing.thoughts import strip_inner_thoughts
 from rolellm.runs import Plan, Records, Round, Run, Step, run_step
 from rolellm.scenes.names import SPOKE_FOR, keep_own_lines
 from rolellm.scenes.prompts import load_scene_prompts
-from rolellm.scenes.scene import ENVIRONMENT, Scene, read_scene
+from rolellm.scenes.scene import ENVIRONMENT, Scene, SceneCharacter, read_scene
 from rolellm.scenes.speakers import END, choose_in_turn, choose_named, list_candidates, read_speaker
 from rolellm.scenes.visibility import (
     REPETITION,
@@ -355,6 +355,15 @@ class JudgedPlay(Step[None]):
         yield replace(verdicts, llm=self.judge, stand_in=None)
 
 
+def _find_role(character: SceneCharacter, language: Language) -> Part:
+    if not character.card:
+        return Part(Profile(character.name, language, description=character.description))
+    try:
+        return find_part(character.card)
+    except (DataError, SettingsError) as error:
+        raise SettingsError(f"the card of {character.name}: {error}") from error
+
+
 class _Stage:
     """A scene, and who plays it.
 
@@ -376,10 +385,7 @@ class _Stage:
         self._players: dict[str, RolePlayer] = {}
         for character in scene.characters:
             model = step.cast.get(character.name, llm)
-            role: Any = character.card
-            if role is None:
-                sheet = Profile(character.name, scene.language, description=character.description)
-                role = Part(sheet)
+            role = _find_role(character, scene.language)
             if id(model) not in players:
                 players[id(model)] = RolePlayer(model, role, **dump(step.settings))
                 _ = players[id(model)].context

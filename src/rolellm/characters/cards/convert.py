@@ -267,7 +267,7 @@ def _choose_names(
 
 def _check_name(card: Card, role: str | None, notes: list[str]) -> str:
     raw = card.name
-    advice = "give one with --set role=NAME"
+    advice = "give it one: rolellm role card CARD --out FOLDER --set role=NAME"
     error: type[RoleLLMError] = CardError
     if role is not None:
         raw = role
