@@ -247,6 +247,20 @@ def only(*candidates: Candidate, **settings: object) -> list[Verdict]:
     [
         pytest.param("Ada, why?", "word " * 201, "en", "the answer has 201 words, more than 200", id="long answer"),
         pytest.param("Ada, why?", "ada,  WHY?", "en", "the answer repeats the question", id="echo"),
+        pytest.param(
+            "鲁智深，您说话泼辣，笑起来整条街都听得见。",
+            "我说话泼辣，笑起来整条街都听得见。",
+            "zh",
+            "the answer says only what the question says",
+            id="echo in the first person",
+        ),
+        pytest.param(
+            "Ada, do you trim the lamps?",
+            "I do; never once did I not trim the lamps by dawn.",
+            "en",
+            None,
+            id="a word more",
+        ),
         pytest.param("鲁智深，何故？", "Because of the donkey.", "zh", "the answer is not in Chinese", id="English"),
         pytest.param(
             "Ada, how?", "I went up there; I went up there.", "en", 'the answer says "I went up there" twice', id="loop"

@@ -187,6 +187,11 @@ def find_form_problem(question: str, answer: str, language: Language) -> str | N
             return f"the {name} is not in {'Chinese' if language == 'zh' else 'English'}"
     if fold(question) == fold(answer):
         return "the answer repeats the question"
+    # No pair of the release does so; a small model hands a question back with "I" in the place of "you".
+    known, words_of_answer = measure_overlap(answer, question, language)
+    is_long = _measure_length(answer, language) >= LONG_ANSWER[language]
+    if is_long and 0 < words_of_answer == known:
+        return "the answer says only what the question says"
     seen: set[str] = set()
     for clause in map(str.strip, _CLAUSE_END.split(answer)):
         if clause in seen:
