@@ -28,19 +28,11 @@ Ended = subprocess.CompletedProcess[str]
 #: Seconds after which a command is ended; all of them are short.
 _LONGEST = 120
 #: Other people's modules that take long to import.
-_SLOW = (
-    *("torch._inductor.compile_fx", "bitsandbytes", "scipy.stats", "scipy.io", "pandas"),
-    *("pyarrow.dataset", "datasets", "peft", "trl.trainer.sft_trainer", "transformers.models.llama.modeling_llama"),
-    *(
-        "transformers.models.glm.modeling_glm",
-        "openai",
-        "aiohttp",
-        "bm25s",
-        "rjieba",
-        "matplotlib.figure",
-        "jsonschema",
-    ),
-)
+_SLOW = """
+    torch._inductor.compile_fx bitsandbytes scipy.stats scipy.io pandas pyarrow.dataset datasets peft
+    trl.trainer.sft_trainer transformers.models.llama.modeling_llama transformers.models.glm.modeling_glm openai aiohttp
+    bm25s rjieba matplotlib.figure jsonschema
+"""
 _PREDICTIONS = """
 import json
 from rolellm import load_rolebench
@@ -182,7 +174,7 @@ def shell(root: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shel
         patch.delenv("ROLEBENCH_DIR", raising=False)
         with LocalHub(folder.parent / f"{folder.name}-hub") as hub, LocalLLM(Scripted()) as llm, LocalLLM() as judge:
             online = {"HF_ENDPOINT": hub.endpoint, "HF_TOKEN": USER, "HF_HUB_OFFLINE": "0", "HF_HUB_DISABLE_XET": "1"}
-            modules = (*_SLOW, *_own_modules())
+            modules = (*_SLOW.split(), *_own_modules())
             with Forking({**os.environ, **online}, modules) as forking:
                 sample = next(Path(rolellm.__file__).parent.rglob("sample/rolebench-eng")).parent
                 names = {"place": str(folder), "sample": str(sample), "hub": hub.endpoint}

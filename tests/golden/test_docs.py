@@ -18,30 +18,17 @@ from .golden import check
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").glob("*.md"), *(ROOT / "dev").glob("*.md")])
 #: Options of other programs that the pages name.
-OTHERS = {
-    *("--config_file", "--cpu", "--multi_gpu", "--num_processes", "--help", "--help-all", "--version"),
-    # Of lm_eval and inspect.
-    *("--apply_chat_template", "--gen_kwargs", "--include_path", "--log_samples", "--model_args", "--output_path"),
-    *("--tasks", "--log-format", "--log-dir", "--model-role", "--to"),
-    # Of trl.
-    "--reward_funcs",
-    # Of vLLM, SGLang and ray.
-    *(
-        "--enable-auto-tool-choice",
-        "--enable-lora",
-        "--lora-modules",
-        "--max-lora-rank",
-        "--tensor-parallel-size",
-        "--tool-call-parser",
-        "--head",
-        "--lora-paths",
-        "--chat-template",
-    ),
-    # Of lighteval.
-    *("--custom-tasks", "--output-dir", "--save-details"),
-    # Of pytest, where the plugin of `rolellm check` adds one.
-    *("--character-model", "--cache-clear"),
-}
+_OTHERS = """
+    lm_eval and inspect: --apply_chat_template --gen_kwargs --include_path --log_samples --model_args --output_path
+        --tasks --log-format --log-dir --model-role --to
+    accelerate, trl and typer: --config_file --cpu --multi_gpu --num_processes --reward_funcs
+        --help --help-all --version
+    vLLM, SGLang and ray: --enable-auto-tool-choice --enable-lora --lora-modules --max-lora-rank --tensor-parallel-size
+        --tool-call-parser --head --lora-paths --chat-template
+    lighteval: --custom-tasks --output-dir --save-details
+    pytest, where the plugin of `rolellm check` adds one: --character-model --cache-clear
+"""
+OTHERS = set(re.findall(r"--\S+", _OTHERS))
 #: What stands for any of several.
 _ANY = {"--no-NAME"}
 _FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)

@@ -549,19 +549,22 @@ else:
 """
 
 
-def interrupt(folder: Path, where: str, *, times: int = 1, seconds: float = 0.05) -> tuple[str, str]:
+def interrupt(folder: Path, where: str, *, again: bool = False, seconds: float = 0.05) -> tuple[str, str]:
     """What a run says that is stopped by Ctrl-C after it began, and what it says on standard error."""
     code = INTERRUPTED.format(tests=str(Path(__file__).parent), seconds=seconds)
     pipe = subprocess.PIPE
     command = [sys.executable, "-c", code, str(folder), where]
     with subprocess.Popen(command, stdout=pipe, stderr=pipe, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "begun\n"
-        for _ in range(times):
-            time.sleep(0.4)
+        assert process.stdout is not None and process.stderr is not None and process.stdout.readline() == "begun\n"
+        while journaled(folder).get("sent", 0) < 4:
+            time.sleep(0.01)
+        process.send_signal(signal.SIGINT)
+        told = process.stderr.readline()
+        if again:
             process.send_signal(signal.SIGINT)
-        out, told = process.communicate()
+        out, more = process.communicate()
     assert process.returncode == 0
-    return out, told
+    return out, told + more
 
 
 def test_ctrl_c_in_a_notebook_waits_for_what_is_in_flight(tmp_path: Path) -> None:
@@ -574,7 +577,7 @@ def test_ctrl_c_in_a_notebook_waits_for_what_is_in_flight(tmp_path: Path) -> Non
 
 
 def test_a_second_ctrl_c_cuts_off_what_is_in_flight(tmp_path: Path) -> None:
-    out, _ = interrupt(tmp_path, "script", times=2, seconds=30.0)
+    out, _ = interrupt(tmp_path, "script", again=True, seconds=30.0)
     assert out.startswith("4 0 asked to stop; 0 replies are kept")
     assert journaled(tmp_path) == {"sent": 4}
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from rolellm.core.fingerprint import hash_json
+
 from ..pages import Browser, Started
 
 
@@ -20,7 +22,7 @@ def test_a_person_plays_on_the_page_and_sees_what_the_character_witnesses(
     start_page: Callable[..., Started],
     chromium: Callable[..., Any],
 ) -> None:
-    server = llm_server(lambda body: f"[secret] (nods) <b>Word</b> {len(body['messages'])}.")
+    server = llm_server(lambda body: f"[secret] (nods) <b>Word</b> {hash_json(body['messages'])[:20]}.")
     price = {"prompt": 1000, "completion": 1000}
     endpoint = {"base_url": server.url, "model": "local", "price": price}
     (tmp_path / "llm.yaml").write_text(json.dumps({"endpoints": [endpoint]}), encoding="utf-8")
@@ -60,7 +62,8 @@ def test_a_person_plays_on_the_page_and_sees_what_the_character_witnesses(
     page.say("Farewell.")
     page.wait(lambda: tells("The scene has ended."))
     # Turns 3 and 4 were played while Brom was away.
-    assert page.read()[4:] == ["Brom\nFarewell.", "Cleo\n(nods) <b>Word</b> 4."]
+    farewell, last = page.read()[4:]
+    assert farewell == "Brom\nFarewell." and last.startswith("Cleo\n(nods) <b>Word</b> ")
     assert "secret" not in driver.page_source
     loaded = "return [...document.querySelectorAll('.message img')].map((one) => one.naturalWidth)"
     assert driver.execute_script(loaded) == [256]

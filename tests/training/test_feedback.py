@@ -91,7 +91,7 @@ def test_conversations_hold_what_each_trainer_learns() -> None:
     [
         pytest.param("dpo", {"prompt": "a", "chosen": "b"}, "no known form.*; or prompt, chosen, rejected", id="dpo"),
         pytest.param("kto", {"prompt": "a", "completion": "b"}, "or prompt, completion, label", id="kto"),
-        pytest.param("grpo", {"passage": "a"}, "the columns passage, which .*; or prompt", id="grpo"),
+        pytest.param("grpo", {"riddle": "a"}, "the columns riddle, which .*; or prompt", id="grpo"),
         pytest.param("dpo", {"prompt": "a", "chosen": [TURN], "rejected": "c"}, "chosen must be one reply", id="turn"),
     ],
 )
