@@ -260,22 +260,25 @@ def test_several_bases_and_ray_are_refused(stand_in: Callable[..., str], tiny_mo
         LLM.of({"endpoints": entries[:1], "ray": "local"})
 
 
-def test_a_served_role_gets_no_adapter_of_another_base(
-    stand_in: Callable[..., str], tiny_model: Path, tmp_path: Path
+def test_an_adapter_that_does_not_fit_the_server_is_refused_in_words(
+    stand_in: Callable[..., str], tiny_model: Path, adapter: Path, tmp_path: Path
 ) -> None:
     from starlette.testclient import TestClient
 
     from rolellm.playing.local_server import run_vllm
     from rolellm.playing.server import build_application, play_all
 
-    own, others = (
-        str(make_adapter(Path(base), tmp_path / str(base)[-6:])) for base in (tiny_model, locate_model("sample"))
-    )
-    with run_vllm(shlex.split(stand_in()), str(tiny_model), {own: "Ada"}) as (llm, served, base):
+    others = make_adapter(Path(locate_model("sample")), tmp_path / "others")
+    with run_vllm(shlex.split(stand_in()), str(tiny_model), {}) as (llm, served, base):
         app = build_application(play_all(llm, [find_part("queen of hearts")]), key="k", served=served, base=base)
         with TestClient(app, headers={"Authorization": "Bearer k"}) as client:
-            answer = client.post("/v1/roles", json={"role": "鲁智深", "adapter": others})
-    assert answer.status_code == 400 and "was tuned on" in answer.json()["error"]["message"]
+            for path, problem in (
+                (others, ".* was tuned on"),
+                (adapter, "vLLM refused the adapter: LoRA is not enabled. Start it with .* --max-lora-rank RANK'$"),
+            ):
+                answer = client.post("/v1/roles", json={"role": "鲁智深", "adapter": str(path)})
+                assert answer.status_code == 400
+                assert re.match(problem, answer.json()["error"]["message"])
     assert are_gone(tmp_path / "pids")
 
 
