@@ -273,7 +273,7 @@ def _make_mute_card(path: Path) -> Path:
 def test_what_cannot_be_made_is_said(card: Path, base: Path, made: MakeResult, tmp_path: Path) -> None:
     with pytest.raises(SettingsError, match="does not exist; give a card"):
         rolellm.make(tmp_path / "nowhere.png", RULES)
-    with pytest.raises(SettingsError, match=r"say who to make \(--role NAME\); it names .*Queen of Hearts \(12\)"):
+    with pytest.raises(SettingsError, match=r"say who to make \(--role NAME\); it names QUEEN OF HEARTS \(12\)"):
         rolellm.make(QUEEN, RULES, tmp_path / "queen")
     assert not (tmp_path / "queen").exists()
     with pytest.raises(SettingsError, match="says nothing of Mute: no description"):

@@ -164,7 +164,7 @@ def test_dialogues_with_tools_are_counted_and_left_out() -> None:
     tools = {"messages": [{"role": "user", "content": "a"}, call]}
     assert next(iter(load_own_rows([tools], DIALOGUES))).replies == (1,)
     own = load_own_turns([tools, *ROWS[:1]])
-    assert len(own.rows) == 2 and own.notes == ("1 dialogue with tools left out, which are not evaluated",)
+    assert len(own.rows) == 2 and own.notes == ("1 dialogue with tools or names left out, which are not evaluated",)
 
 
 def test_a_limit_keeps_the_same_replies_as_a_larger_one_and_ids_are_unique() -> None:

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import rolellm
 from rolellm.characters.roles import find_part
 from rolellm.core.errors import ModelError, SettingsError, StoppedShortError
 from rolellm.llm.client import FAILED, Client
@@ -24,6 +25,7 @@ from rolellm.models.find import locate_model
 from rolellm.models.local_model import LocalModel
 
 OPTIONS = RunOptions(show_progress=False, max_attempts=2)
+ROWS = [{"role": "Fox", "question": f"Why, {number}?", "references": ["I see no grapes."]} for number in range(2)]
 
 
 def make_requests(count: int, **sampling: Any) -> list[Request]:
@@ -132,6 +134,32 @@ def test_an_adapter_that_vllm_refuses_is_merged(
     assert re.search(r"(?s)adapter merged into its base .*\nvLLM answers after \d+ seconds\n$", said)
 
 
+@pytest.mark.parametrize(
+    ("flags", "others", "starts"),
+    [
+        pytest.param((), ["sample"], 2, id="another base last"),
+        pytest.param(("--refuse-lora",), [], 3, id="adapters are refused"),
+    ],
+)
+def test_systems_of_one_command_share_a_server(
+    stand_in: Callable[..., str],
+    tiny_model: Path,
+    adapter: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    flags: tuple[str, ...],
+    others: list[str],
+    starts: int,
+) -> None:
+    systems = [str(adapter), str(tiny_model), *others]
+    for _ in range(2):
+        result = rolellm.eval(systems, data=ROWS, engine=stand_in(*flags), out=tmp_path / "out", max_new_tokens=4)
+        assert all(report.metrics["CUS"].n == len(ROWS) for report in result.reports.values())
+    said = capsys.readouterr().err
+    assert said.count("starting vLLM") == starts and said.count("vLLM answers") == 2
+    assert are_gone(tmp_path / "pids")
+
+
 def test_a_port_that_was_taken_meanwhile_is_not_the_end(
     stand_in: Callable[..., str], tiny_model: Path, tmp_path: Path
 ) -> None:
@@ -232,36 +260,60 @@ def test_several_bases_and_ray_are_refused(stand_in: Callable[..., str], tiny_mo
         LLM.of({"endpoints": entries[:1], "ray": "local"})
 
 
-def test_a_served_role_gets_no_adapter_of_another_base(
-    stand_in: Callable[..., str], tiny_model: Path, tmp_path: Path
+def test_an_adapter_that_does_not_fit_the_server_is_refused_in_words(
+    stand_in: Callable[..., str], tiny_model: Path, adapter: Path, tmp_path: Path
 ) -> None:
     from starlette.testclient import TestClient
 
     from rolellm.playing.local_server import run_vllm
     from rolellm.playing.server import build_application, play_all
 
-    own, others = (
-        str(make_adapter(Path(base), tmp_path / str(base)[-6:])) for base in (tiny_model, locate_model("sample"))
-    )
-    with run_vllm(shlex.split(stand_in()), str(tiny_model), {own: "Ada"}) as (llm, served, base):
+    others = make_adapter(Path(locate_model("sample")), tmp_path / "others")
+    with run_vllm(shlex.split(stand_in()), str(tiny_model), {}) as (llm, served, base):
         app = build_application(play_all(llm, [find_part("queen of hearts")]), key="k", served=served, base=base)
         with TestClient(app, headers={"Authorization": "Bearer k"}) as client:
-            answer = client.post("/v1/roles", json={"role": "鲁智深", "adapter": others})
-    assert answer.status_code == 400 and "was tuned on" in answer.json()["error"]["message"]
+            for path, problem in (
+                (others, ".* was tuned on"),
+                (adapter, "vLLM refused the adapter: LoRA is not enabled. Start it with .* --max-lora-rank RANK'$"),
+            ):
+                answer = client.post("/v1/roles", json={"role": "鲁智深", "adapter": str(path)})
+                assert answer.status_code == 400
+                assert re.match(problem, answer.json()["error"]["message"])
     assert are_gone(tmp_path / "pids")
 
 
-@pytest.mark.slow
-@pytest.mark.skipif("VLLM" not in os.environ, reason="needs a vLLM whose executable $VLLM names")
-def test_the_real_one_answers_as_the_builtin_engine_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def real(monkeypatch: pytest.MonkeyPatch) -> str:
+    if "VLLM" not in os.environ:
+        pytest.skip("needs a vLLM whose executable $VLLM names")
     for name, value in (("KVCACHE_SPACE", "1"), ("OMP_THREADS_BIND", "nobind")):
         monkeypatch.setenv(f"VLLM_CPU_{name}", value)
     monkeypatch.delenv("OMP_NUM_THREADS")
+    return "vllm --enforce-eager"
+
+
+@pytest.mark.slow
+def test_the_real_one_starts_once_for_two_adapters_and_their_base(
+    real: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = locate_model("sample")
+    first, second = (str(make_adapter(Path(base), tmp_path / name)) for name in ("first", "second"))
+    answers = []
+    for engine in (real, "builtin"):
+        out = tmp_path / engine.split()[0]
+        rolellm.eval([first, second, base], data=ROWS, engine=engine, out=out, max_new_tokens=40)
+        answers.append([path.read_bytes() for path in sorted(out.glob("answers/*.jsonl"))])
+    assert answers[0] == answers[1] and len(set(answers[0])) == 3
+    assert capsys.readouterr().err.count("starting vLLM") == 1
+
+
+@pytest.mark.slow
+def test_the_real_one_answers_as_the_builtin_engine_does(real: str, tmp_path: Path) -> None:
     base = locate_model("sample")
     tuned = make_adapter(Path(base), tmp_path / "adapter")
     requests = [*make_requests(4, max_tokens=40), *make_requests(1, max_tokens=1, top_logprobs=5)]
     replies: dict[str, list[Any]] = {}
-    for engine in ("vllm --enforce-eager", "builtin"):
+    for engine in (real, "builtin"):
         entries = [{"backend": "local", "model": name, "engine": engine} for name in (base, str(tuned))]
         llm = LLM.of({"endpoints": entries})
         with Client(tmp_path / engine, llm.models, OPTIONS) as client:

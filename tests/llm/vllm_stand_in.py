@@ -38,6 +38,11 @@ if options.gpu_memory_utilization > options.has_free:
 if options.busy_once and not options.busy_once.exists():
     options.busy_once.touch()
     sys.exit("OSError: [Errno 98] Address already in use")
+# As vLLM 0.32 has it.
+NO_LORA = (
+    "Call to add_lora method failed: Worker failed with error 'LoRA is not enabled. Use --enable-lora to enable "
+    "LoRA.', please check the stack trace above for the root cause"
+)
 bodies = []
 
 
@@ -49,6 +54,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        if self.path.endswith("load_lora_adapter"):
+            self.reply({"error": {"message": NO_LORA, "type": "InternalServerError", "param": None, "code": 500}}, 500)
+            return
         bodies.append(body)
         sys.stdout.write(json.dumps(body) + "\n")
         sys.stdout.flush()
@@ -60,9 +68,9 @@ class Handler(BaseHTTPRequestHandler):
         tokens = [*body["prompt"][-4:], body["stop_token_ids"][0]]
         self.reply({"choices": [{"token_ids": tokens, "text": "", "finish_reason": "stop"}]})
 
-    def reply(self, value: object) -> None:
+    def reply(self, value: object, status: int = 200) -> None:
         content = json.dumps(value).encode()
-        self.send_response(200)
+        self.send_response(status)
         self.send_header("Content-Length", str(len(content)))
         self.end_headers()
         self.wfile.write(content)

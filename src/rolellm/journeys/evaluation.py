@@ -11,23 +11,25 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from itertools import combinations
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from rolellm.core.errors import DataError, MissingExtraError, RoleLLMError, SettingsError
 from rolellm.core.files import open_atomic, write_json
 from rolellm.core.folders import name_call, use_working_folder
 from rolellm.core.locks import lock_folder
+from rolellm.core.records import Row
 from rolellm.core.result import Result
 from rolellm.core.settings import Advanced, Field, dump, read, settings, suggest_keywords
 from rolellm.core.table import PERCENT, Cell, Format, Interval, Table, TableRow
 from rolellm.core.text import format_count, make_safe_name
 from rolellm.llm.llm import LLM
+from rolellm.llm.vllm import keep_servers
 from rolellm.models.local_model import DType
 from rolellm.models.training_record import TrainedOn
 
 if TYPE_CHECKING:
     from rolellm.judging.result import JudgingResult
-    from rolellm.models.local_model import LocalModel
+    from rolellm.llm.local import LocalChat
     from rolellm.reporting.findings import PairTest
     from rolellm.reporting.page import PageContent
     from rolellm.scenes.comparison import SceneComparison
@@ -310,6 +312,7 @@ def _evaluate(
     from rolellm.reporting.findings import describe_styles
     from rolellm.reporting.page import PageContent
     from rolellm.reporting.settings import ReportOptions
+    from rolellm.scoring.rows import get_provenance, read_dataset_rows
 
     judge_llm = None
     if judge is not None:
@@ -323,13 +326,13 @@ def _evaluate(
     predictions = {name: [path] for name, path in files.items()}
     if own is not None:
         turns = _load_own_turns(own, systems, models, chosen.limit)
-        result = _evaluate_own(folder, systems, files, judge_llm, chosen, turns)
-        return _finish(systems, chosen, scenes, judge_llm, result)
+        result = _evaluate_own(folder, systems, models, files, judge_llm, chosen, turns)
+        return _finish(systems, models, chosen, scenes, judge_llm, result)
     if scenes and chosen.config is None and chosen.data_dir is None:
         if judge is not None and not any(scene.is_directed for scene in scenes):
             raise SettingsError("a judge compares answers to rows; name some (--config or --data), or leave it out")
         result = EvalResult(folder, {}, content=PageContent("Scenes"))
-        return _finish(systems, chosen, scenes, judge_llm, result)
+        return _finish(systems, models, chosen, scenes, judge_llm, result)
     chosen = replace(chosen, config=chosen.config or DEFAULT_CONFIG)
     source: dict[str, Any] = {"config": chosen.config, "split": chosen.split, "data_dir": chosen.data_dir}
     rows = _load_rows(limit=chosen.limit, **source)
@@ -339,9 +342,12 @@ def _evaluate(
             "base: before=BASE"
         )
     count = format_count(len(rows), "row")
-    for name, model in systems.items():
-        sys.stderr.write(f"{name}: answering {count} of {chosen.config}/{chosen.split}\n")
-        _answer(model, rows, files[name], chosen)
+    asked_rows = read_dataset_rows(rows)
+    provenance = {**get_provenance(rows), "data_dir": chosen.data_dir}
+    with keep_servers(map(models.get, systems)):
+        for name, model in systems.items():
+            sys.stderr.write(f"{name}: answering {count} of {chosen.config}/{chosen.split}\n")
+            _answer(model, models.get(name), asked_rows, files[name], chosen, provenance)
     options = read(ReportOptions, {"protocol": "rouge-score", **source})
     content = build_report(ReportSources(predictions=predictions), options).content
     reports = {name: content.parts[0].scored[name] for name in systems}
@@ -356,12 +362,13 @@ def _evaluate(
         judged, content = _judge(folder, answers, rows, judge_llm, baseline)
     content = replace(content, findings=[*content.findings, *describe_styles(style)])
     result = EvalResult(folder, reports, style, judged, content=content)
-    return _finish(systems, chosen, scenes, judge_llm, result)
+    return _finish(systems, models, chosen, scenes, judge_llm, result)
 
 
 def _evaluate_own(
     folder: Path,
     systems: Mapping[str, Any],
+    models: Mapping[str, LocalChat],
     files: Mapping[str, Path],
     judge: LLM | None,
     chosen: EvalSettings,
@@ -375,9 +382,10 @@ def _evaluate_own(
     names = {row.dialogue or row.id for row in own.rows}
     dialogues = format_count(len(names), "dialogue")
     replies = format_count(len(own.rows), "reply", "replies")
-    for name, model in systems.items():
-        sys.stderr.write(f"{name}: answering {replies} in {dialogues} of {own.name}\n")
-        _answer_own(model, own, files[name], chosen)
+    with keep_servers(map(models.get, systems)):
+        for name, model in systems.items():
+            sys.stderr.write(f"{name}: answering {replies} in {dialogues} of {own.name}\n")
+            _answer(model, models.get(name), own.rows, files[name], chosen, {}, own.messages)
     figures = {}
     sentences = []
     losses: dict[str, ClusteredSample] = {}
@@ -409,14 +417,19 @@ def _evaluate_own(
 
 
 def _finish(
-    systems: Mapping[str, Any], chosen: EvalSettings, scenes: Sequence[Scene], judge: LLM | None, result: EvalResult
+    systems: Mapping[str, Any],
+    models: dict[str, LocalChat],
+    chosen: EvalSettings,
+    scenes: Sequence[Scene],
+    judge: LLM | None,
+    result: EvalResult,
 ) -> EvalResult:
     """Play the scenes, and write the page and the files of figures."""
     from rolellm.reporting.page import write_page
 
     folder = result.out
     if scenes:
-        result = _add_scenes(systems, chosen, scenes, judge, result)
+        result = _add_scenes(systems, models, chosen, scenes, judge, result)
     page = write_page(folder / "report.html", result.content)
     result = replace(result, page=page, findings=tuple(result.content.sentences))
     for name, report in result.reports.items():
@@ -428,6 +441,7 @@ def _finish(
 
 def _add_scenes(
     systems: Mapping[str, Any],
+    models: dict[str, LocalChat],
     chosen: EvalSettings,
     scenes: Sequence[Scene],
     director: LLM | None,
@@ -444,17 +458,16 @@ def _add_scenes(
     step = PlayScenes(scenes, settings, director=director)
     played = {}
     transcripts = []
-    for name, model in systems.items():
-        sys.stderr.write(f"{name}: playing {format_count(len(scenes), 'scene')}\n")
-        if _is_settings_file(model):
-            llm = LLM.of(str(model))
-        else:
-            llm = LLM(backend="local", model=_name_model(model), engine=chosen.engine, dtype=chosen.dtype)
-        run = run_step(step, llm, result.out / "scenes" / make_safe_name(name))
-        for note in run.notes():
-            sys.stderr.write(f"{note}\n")
-        played[name] = run.result.scenes
-        transcripts += [Block(f"{name}: {scene.title}", code=scene.to_text()) for scene in played[name]]
+    with keep_servers(map(models.get, systems)):
+        for name, model in systems.items():
+            sys.stderr.write(f"{name}: playing {format_count(len(scenes), 'scene')}\n")
+            # Weights are not kept for all systems at once.
+            llm = LLM.of(models.pop(name, model))
+            run = run_step(step, llm, result.out / "scenes" / make_safe_name(name))
+            for note in run.notes():
+                sys.stderr.write(f"{note}\n")
+            played[name] = run.result.scenes
+            transcripts += [Block(f"{name}: {scene.title}", code=scene.to_text()) for scene in played[name]]
     comparison = compare_scenes(scenes, played)
     block = Block("Scenes", "scenes", tables=comparison.tables(), notes=[_SCENES], blocks=transcripts, is_folded=False)
     findings = [*result.content.findings, *comparison.remarks()]
@@ -470,32 +483,30 @@ def _is_settings_file(model: Any) -> bool:
     return str(model).endswith(_SETTINGS_FILES)
 
 
-def _check_models(systems: Mapping[str, Any], chosen: EvalSettings) -> dict[str, LocalModel]:
+def _check_models(systems: Mapping[str, Any], chosen: EvalSettings) -> dict[str, LocalChat]:
     """Load what describes each model, so that none is found missing after hours of answering with another.
 
     Returns:
         The local models, without weights.
     """
-    from rolellm.llm.vllm import find_vllm
-    from rolellm.models.local_model import LocalModel
-
-    models = {}
-    if not all(map(_is_settings_file, systems.values())):
-        find_vllm(chosen.engine)
+    local = {}
     for name, model in systems.items():
         try:
             if _is_settings_file(model):
-                # Only now are its endpoints built.
-                _ = LLM.of(str(model)).models
+                llm = LLM.of(str(model))
             else:
-                models[name] = LocalModel(_name_model(model), dtype=chosen.dtype)
+                llm = LLM(backend="local", model=_name_model(model), engine=chosen.engine, dtype=chosen.dtype)
+            # Only now are they built.
+            models = llm.models
         except RoleLLMError as error:
             raise type(error)(f"{name}: {error}") from error
-    return models
+        if not _is_settings_file(model):
+            local[name] = cast("LocalChat", models[0])
+    return local
 
 
 def _load_own_turns(
-    data: OwnData, systems: Mapping[str, Any], models: Mapping[str, LocalModel], limit: int | None
+    data: OwnData, systems: Mapping[str, Any], models: Mapping[str, LocalChat], limit: int | None
 ) -> OwnTurns:
     """Read what is answered: not what a model was trained on, nor what leaves one no room for a reply."""
     from rolellm.models.prompts.encode import PromptEncoder
@@ -504,7 +515,8 @@ def _load_own_turns(
     instructions = _read_trained_instructions(systems)
     own = load_own_turns(data.source, data.columns, skip_bad=data.skip_bad, instructions=instructions, limit=limit)
     notes = list(own.notes)
-    for name, model in models.items():
+    for name, chat in models.items():
+        model = chat.model
         if model.context is None:
             continue
         encode = PromptEncoder(model.tokenizer)
@@ -555,23 +567,6 @@ def _read_trained_instructions(systems: Mapping[str, Any]) -> frozenset[str]:
     """Read the hashes of all questions that the systems were trained on, as far as their manifests say."""
     records = [TrainedOn.from_dict(manifest.get("trained_on")) for manifest in _read_manifests(systems)]
     return frozenset().union(*(record.instructions for record in records))
-
-
-def _answer_own(model: Any, own: OwnTurns, path: Path, chosen: EvalSettings) -> None:
-    from rolellm.scoring.generate import answer_rows
-    from rolellm.scoring.predictions import explain_interrupt
-    from rolellm.scoring.settings import GenerateSettings
-
-    settings = GenerateSettings(
-        model=_name_model(model),
-        engine=chosen.engine,
-        dtype=chosen.dtype,
-        max_new_tokens=chosen.max_new_tokens,
-        temperature=chosen.temperature,
-    )
-    llm = str(model) if _is_settings_file(model) else None
-    with explain_interrupt(path, f"the same call with out={str(path.parent.parent)!r}"):
-        answer_rows(own.rows, path, settings, llm, own.messages)
 
 
 def _read_replies(own: OwnTurns, path: Path) -> list[str]:
@@ -637,17 +632,28 @@ def _load_rows(config: str, split: str, data_dir: Path | None, limit: int | None
     return Dataset.from_dict(rows[indices], info=rows.info, split=rows.split)
 
 
-def _answer(model: Any, rows: Any, path: Path, chosen: EvalSettings) -> None:
-    from rolellm.scoring.generate import generate
+def _answer(
+    model: Any,
+    chat: LocalChat | None,
+    rows: Sequence[Row],
+    path: Path,
+    chosen: EvalSettings,
+    provenance: Mapping[str, Any],
+    messages: Mapping[str, list[dict[str, str]]] | None = None,
+) -> None:
+    from rolellm.scoring.generate import answer_rows
+    from rolellm.scoring.predictions import explain_interrupt
+    from rolellm.scoring.settings import GenerateSettings
 
-    options: dict[str, Any] = {"max_new_tokens": chosen.max_new_tokens, "temperature": chosen.temperature}
-    if chosen.data_dir is not None:
-        options["data_dir"] = chosen.data_dir
-    path.parent.mkdir(parents=True, exist_ok=True)
-    if _is_settings_file(model):
-        generate(None, rows, llm=str(model), out=path, **options)
+    llm = None
+    options = dict(provenance)
+    if chat is None:
+        llm = str(model)
     else:
-        generate(model, rows, out=path, dtype=chosen.dtype, engine=chosen.engine, **options)
+        options |= {"model": _name_model(model), "engine": chosen.engine, "dtype": chosen.dtype}
+    settings = GenerateSettings(max_new_tokens=chosen.max_new_tokens, temperature=chosen.temperature, **options)
+    with explain_interrupt(path, f"the same call with out={str(path.parent.parent)!r}"):
+        answer_rows(rows, path, settings, llm, messages, chat)
 
 
 def _measure_style(predictions: Mapping[str, Sequence[Path]], source: Mapping[str, Any]) -> dict[str, StyleResult]:

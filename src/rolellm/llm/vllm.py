@@ -22,8 +22,9 @@ import urllib.request
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from functools import cache, cached_property, partial
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from rolellm.core.errors import ModelError, SettingsError, require
 from rolellm.core.fingerprint import hash_json
@@ -175,6 +176,8 @@ def _say_faster() -> None:
 class VLLMServer:
     """``vllm serve`` with one base and adapters on it, from the first request of a run to its end.
 
+    Kept for several runs, it goes on to the end of the last model's.
+
     Args:
         command: The words that start vLLM.
         models: The models that it serves, without weights: one base, and any adapters on it.
@@ -182,7 +185,10 @@ class VLLMServer:
     Attributes:
         endpoint: Where it listens; ``None`` while it is not running.
         seconds: How long it took to start, so far.
+        last: The model that is asked last, where it is kept for several runs.
     """
+
+    last: LocalModel | None = None
 
     def __init__(self, command: Sequence[str], models: Iterable[LocalModel]) -> None:
         self._command = command
@@ -457,13 +463,29 @@ class VLLMChat(LocalChat):
         """As that of `LocalChat`, with the engine."""
         return {**super().identity, "engine": VLLM}
 
+    @property
+    def base(self) -> tuple[Any, ...]:
+        """What models share that one server can have."""
+        source = self.model.source
+        return Path(source.base).resolve(), source.revision, self.model.dtype
+
     async def start(self, folder: Path, is_stopped: Callable[[], bool]) -> None:
-        """Start the server, as `VLLMServer.start`."""
-        await self.server.start(folder, is_stopped)
+        """Start the server, as `VLLMServer.start`; one of its own where that for several runs does not start."""
+        server = self.server
+        try:
+            await server.start(folder, is_stopped)
+        except ModelError as error:
+            if server.last is None:
+                raise
+            if self.server is server:
+                sys.stderr.write(f"{error}\nvLLM starts again, for {self.name} alone\n")
+                self.server = VLLMServer(self.command, [self.model])
+            await self.server.start(folder, is_stopped)
 
     def stop(self) -> None:
-        """End the server."""
-        self.server.stop()
+        """End the server, unless it is kept for another model."""
+        if self.server.last in (None, self.model):
+            self.server.stop()
 
     async def close(self) -> None:
         """Let go of connections; the server goes on."""
@@ -527,12 +549,10 @@ def share_server(models: Sequence[Model], *, required: bool) -> list[Model]:
         SettingsError: When vLLM is asked for, and their bases differ.
     """
     chats = [model for model in models if isinstance(model, VLLMChat)]
-    bases = {(chat.model.source.base, chat.model.source.revision, chat.model.dtype) for chat in chats}
+    bases = {chat.base for chat in chats}
     if len(bases) < 2:
         if chats:
-            server = VLLMServer(chats[0].command, [chat.model for chat in chats])
-            for chat in chats:
-                chat.server = server
+            _join(chats)
         return list(models)
     if required:
         raise SettingsError(
@@ -540,3 +560,32 @@ def share_server(models: Sequence[Model], *, required: bool) -> list[Model]:
             "or start a server for each and list them under endpoints (docs/models.md)"
         )
     return [LocalChat(model.model) if isinstance(model, VLLMChat) else model for model in models]
+
+
+@contextmanager
+def keep_servers(models: Iterable[Model | None]) -> Iterator[None]:
+    """Keep a server for models on one base that are asked one after the other, each in a run of its own.
+
+    Args:
+        models: The models in the order of their runs, with ``None`` for others.
+    """
+
+    def find_base(model: Model | None) -> object:
+        return model.base if isinstance(model, VLLMChat) else None
+
+    with ExitStack() as servers:
+        for base, group in groupby(models, find_base):
+            if base is not None:
+                chats = cast(list[VLLMChat], list(group))
+                server = _join(chats)
+                servers.callback(server.stop)
+                if len(chats) > 1:
+                    server.last = chats[-1].model
+        yield
+
+
+def _join(chats: Sequence[VLLMChat]) -> VLLMServer:
+    server = VLLMServer(chats[0].command, [chat.model for chat in chats])
+    for chat in chats:
+        chat.server = server
+    return server

@@ -48,6 +48,8 @@ _IMAGES: Final = "images"
 _LIMITS = ("max_completion_tokens", "max_tokens")
 #: Servers that go on with an assistant's turn at the end only when told to; others do it by themselves, or cannot.
 _TOLD_TO_CONTINUE: Final = ("vllm", "sglang")
+# A vLLM that was not started for such an adapter, by its words.
+_NO_ROOM = re.compile(r"LoRA is not enabled|LoRA rank \d+ is greater than max_lora_rank \d+")
 _OPTIONAL_TOOLS: Final = (None, "auto", "none")
 _CONTINUE: Final = {"continue_final_message": True, "add_generation_prompt": False}
 #: A speaker's name at the beginning of a text.
@@ -318,7 +320,14 @@ async def _change_adapter(request: Request, change: str, name: str, body: dict[s
         if response.status == 404 and not parse_body(content).get("error"):
             raise _InvalidRequestError(400, "the model's server takes no adapters now; start it with --base BASE")
         error = json.loads(upstream.clean_error(response.status, content, name))
-        raise _InvalidRequestError(400, error["error"]["message"])
+        problem = error["error"]["message"]
+        cause = _NO_ROOM.search(problem)
+        if cause is not None:
+            problem = (
+                f"vLLM refused the adapter: {cause[0]}. Start it with flags for the adapters that are added later: "
+                "rolellm serve --set engine='vllm --enable-lora --max-lora-rank RANK'"
+            )
+        raise _InvalidRequestError(400, problem)
 
 
 def _describe_model(name: str) -> dict[str, Any]:

@@ -22,7 +22,7 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import groupby, starmap
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, cast
 
 from rolellm.core.errors import DataError, ModelError, RoleLLMWarning, SettingsError, require
 from rolellm.core.files import write_json
@@ -36,10 +36,10 @@ from rolellm.core.result import Result
 from rolellm.core.settings import Field, dump, read, suggest_keywords
 from rolellm.core.text import format_count, join_names
 from rolellm.llm.llm import LLM
-from rolellm.llm.model import Answer, Finish, Request, Sampling, accept_text, convert_turns
+from rolellm.llm.model import Answer, Finish, Model, Request, Sampling, accept_text, convert_turns
 from rolellm.llm.scale import map_parts
 from rolellm.llm.settings import describe_model
-from rolellm.llm.vllm import AUTO, BUILTIN, VLLM, VLLMServer, find_vllm
+from rolellm.llm.vllm import AUTO, BUILTIN, VLLM, VLLMChat, find_vllm
 from rolellm.models.find import ModelSource, find_manifests, find_model
 from rolellm.models.local_model import LocalModel
 from rolellm.models.prompts.encode import PromptEncoder
@@ -455,6 +455,7 @@ def answer_rows(
     settings: GenerateSettings,
     llm: Any = None,
     messages: MessagesById | None = None,
+    chat: Model | None = None,
 ) -> GenerateResult:
     """Answer rows, and write one JSON object a row: ``id``, ``prediction`` and so on.
 
@@ -468,6 +469,7 @@ def answer_rows(
         settings: Which model, and how.
         llm: As for `generate`.
         messages: As for `prepare_prompts`.
+        chat: The model of the settings, whose vLLM is kept for others, too.
 
     Raises:
         ModelError: When the model cannot be loaded, or prompts leave no room for a reply: all named, before any work.
@@ -497,8 +499,11 @@ def answer_rows(
         return _ask(rows, out, settings, LLM.of(llm), messages)
     settings = _settle_engine(settings, out)
     if find_vllm(settings.engine) is None:
+        if isinstance(chat, VLLMChat):
+            # The weights need its memory.
+            chat.server.stop()
         return _generate_locally(rows, out, settings, messages)
-    return _ask_vllm(rows, out, settings, messages)
+    return _ask_vllm(rows, out, settings, messages, chat)
 
 
 def _settle_engine(settings: GenerateSettings, out: Path) -> GenerateSettings:
@@ -702,7 +707,11 @@ def plan_row_requests(
 
 
 def _ask_vllm(
-    rows: Sequence[Row], out: Path, settings: GenerateSettings, messages: MessagesById | None
+    rows: Sequence[Row],
+    out: Path,
+    settings: GenerateSettings,
+    messages: MessagesById | None,
+    chat: Model | None,
 ) -> GenerateResult:
     """Answer rows by a model on this machine that vLLM serves meanwhile, with all checks of the built-in engine."""
     if settings.ray is not None:
@@ -711,15 +720,16 @@ def _ask_vllm(
     contamination = check_contamination(
         rows, source, config=settings.config, split=settings.split, strict=settings.strict
     )
-    llm = LLM(
-        backend="local",
-        model=settings.model,
-        adapter=settings.adapter,
-        dtype=settings.dtype,
-        engine=settings.engine,
-    )
-    (chat,) = llm.models
-    model: LocalModel = chat.model  # type: ignore[attr-defined]
+    if not isinstance(chat, VLLMChat):
+        llm = LLM(
+            backend="local",
+            model=settings.model,
+            adapter=settings.adapter,
+            dtype=settings.dtype,
+            engine=settings.engine,
+        )
+        chat = cast(VLLMChat, llm.models[0])
+    model = chat.model
     requests, prompted = plan_row_requests(rows, settings, messages)
     encode = PromptEncoder(model.tokenizer)
     prompts = []
@@ -731,10 +741,11 @@ def _ask_vllm(
     reply_limits = limit_replies(rows, lengths, model.context, settings.max_new_tokens)
     meta = _build_local_meta(model, settings, prompted, contamination, out)
     meta |= {"engine": VLLM, "batch_size": None, "base": model.source.base, "parameters": model.parameters}
-    result = _ask_rows(rows, requests, out, settings, llm, meta)
-    server: VLLMServer = chat.server  # type: ignore[attr-defined]
+    earlier = chat.server.seconds
+    result = _ask_rows(rows, requests, out, settings, LLM.of(chat), meta)
     # The speed is that of answering.
-    result = replace(result, seconds=round(result.seconds - server.seconds, 3))
+    seconds = result.seconds - (chat.server.seconds - earlier)
+    result = replace(result, seconds=round(seconds, 3))
     return _note_limits(result, reply_limits, contamination)
 
 

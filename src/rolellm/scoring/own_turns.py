@@ -141,7 +141,8 @@ def _describe_source(source: OwnRows[Any], counts: Mapping[str, int]) -> tuple[s
         dialogues = format_count(counts["dialogues"], "dialogue")
         notes.append(f"{counts['trained']:,} of {dialogues} were trained on and are left out")
     if counts["tools"]:
-        notes.append(f"{format_count(counts['tools'], 'dialogue')} with tools left out, which are not evaluated")
+        dialogues = format_count(counts["tools"], "dialogue")
+        notes.append(f"{dialogues} with tools or names left out, which are not evaluated")
     if source.skipped:
         skipped = format_count(len(source.skipped), "bad row")
         notes.append(f"{skipped} skipped, the first: {source.skipped[0]}")

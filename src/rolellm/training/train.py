@@ -286,7 +286,9 @@ class TrainingRun(Result):
 
     def remarks(self) -> list[str]:
         """Return what was trained, how the loss went, and where the run is."""
-        amount = f"{self.steps} steps on {self.examples:,} replies of {self.rows:,} rows"
+        steps = format_count(self.steps, "step")
+        replies = format_count(self.examples, "reply", "replies")
+        amount = f"{steps} on {replies} of {format_count(self.rows, 'row')}"
         losses = f"{self.first_loss:.3f} → {self.last_loss:.3f}"
         lines = [f"{amount}: loss {losses} in {self.seconds:.0f} s"]
         if self.eval_loss is not None:
