@@ -38,7 +38,7 @@ from rolellm.core.records import Profile
 from rolellm.core.result import Result
 from rolellm.core.settings import Advanced, Field, dump, read, read_file, settings, suggest_keywords
 from rolellm.core.table import Table
-from rolellm.core.text import make_safe_name
+from rolellm.core.text import format_count, make_safe_name
 from rolellm.data.rolebench import load_rolebench
 from rolellm.exporting.export import Format
 from rolellm.llm.estimate import Estimate, format_dollars
@@ -347,7 +347,8 @@ class _Journey:
                 ) from error
         is_own = character.made["build"]["settings"]["description"] == "given"
         description = "its description kept" if is_own else "described"
-        self.stages["profile"] = f"{description}; {len(character.catchphrases)} catchphrases"
+        catchphrases = format_count(len(character.catchphrases), "catchphrase")
+        self.stages["profile"] = f"{description}; {catchphrases}"
         return character
 
     def _ask(self, character: Profile) -> None:
@@ -547,7 +548,8 @@ class _Journey:
             write_first_file(str(self.folder), self.folder)
         model = LLM(backend="local", model=str(adapter))
         checked = check(tests, model, out=self.folder / "checks").result
-        counts = [f"{count} {verdict}" for verdict, count in checked.counts.items()]
+        # A flaky test is among those that passed or failed.
+        counts = [f"{count} {verdict}" for verdict, count in checked.counts.items() if verdict != "flaky"]
         self.stages["checks"] = ", ".join(counts)
         return checked
 

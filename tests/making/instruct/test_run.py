@@ -278,6 +278,7 @@ def test_form(question: str, answer: str, language: Language, reason: str | None
         pytest.param("As an AI language model, I keep no lamps.", FENN, "says that it is an AI", id="AI"),
         pytest.param("I lit the lamp and then I went down to", FENN, "is not complete", id="cut-off"),
         pytest.param("Ada had a deep love of lamps.", FENN, "told about the role", id="third person"),
+        pytest.param("Lamps are what Ada loves.", FENN, "told about the role", id="third person, later"),
         pytest.param("Ada, they say, but call me Fenn.", FENN, None, id="its own name"),
         pytest.param(
             "As an AI, I run this ship.", replace(FENN, description="You are a computer."), None, id="machine"
@@ -292,6 +293,23 @@ def test_answers_keep_the_cleaning_rules(
     (verdict,) = filter_candidates([make_candidate(question, answer)], character, FilterSettings(min_confidence="low"))
     assert (verdict.by == "form") is (reason is not None)
     assert reason is None or reason in str(verdict.reason)
+
+
+@pytest.mark.parametrize(
+    ("question", "answer", "by"),
+    [
+        pytest.param("What came after Ada Fenn rang the bell?", "She went down to the boat.", "form", id="about it"),
+        pytest.param("Tell me, Ada Fenn, who rang the bell?", "The miller, with a stick.", None, id="calls it"),
+        pytest.param(
+            "Ada, did they say that Fenn rang the bell?", "They say so, and I let them.", None, id="of itself"
+        ),
+    ],
+)
+def test_a_question_about_the_role_needs_an_answer_by_it(
+    make_candidate: Make, question: str, answer: str, by: str | None
+) -> None:
+    (verdict,) = only(make_candidate(question, answer))
+    assert verdict.by == by
 
 
 @pytest.mark.parametrize(

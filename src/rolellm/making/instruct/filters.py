@@ -20,7 +20,7 @@ from rolellm.core.text import fold
 from rolellm.making.content_words import measure_overlap
 from rolellm.making.duplicates import find_repeats
 from rolellm.making.instruct.candidates import LEVELS, Candidate, hash_prompts
-from rolellm.making.profile.portrait import collect_names
+from rolellm.making.profile.portrait import collect_names, find_role_name
 from rolellm.making.settings import FilterSettings, Level
 from rolellm.models.prompts.leaks import make_leak_check
 
@@ -39,6 +39,8 @@ _SAME_ANSWER: Final = 0.7
 #: A clause of this many words, or characters, comes twice where a small model goes round in circles, and in 14 of the
 #: release's 19,016 role-specific answers.
 _LONG_CLAUSE: Final = 4
+#: What follows a name by which somebody is called.
+_CALL_ENDS: Final = ",，、?？!！.。:："
 _CLAUSE_END: Final = re.compile(r"[,.;:!?，。；：！？、…\n]+")
 
 
@@ -153,9 +155,9 @@ class _CandidateJudge:
         breaches = find_breaches(pair.answer, language, machine=self._is_machine, own=self._catchphrases)
         for rule, words in breaches.items():
             return Verdict(pair, "form", f'the answer {RULES[rule]} ("{words}")')
-        name = self._names.match(pair.answer)
+        name = find_role_name(self._names, pair.answer) or _find_mention(self._names, pair.question)
         if name and not speaks_of_itself(pair.answer, language):
-            return Verdict(pair, "form", f'the answer is told about the role ("{name[0]}")')
+            return Verdict(pair, "form", f'the answer is told about the role ("{name}")')
         known, words_of_pair = measure_overlap(f"{pair.question}\n{pair.answer}", evidence, language)
         overlap = round(known / words_of_pair, 3) if words_of_pair else None
         doubt = _find_doubt(pair, self._settings.min_confidence)
@@ -167,6 +169,15 @@ class _CandidateJudge:
             reason = f"{known} of {words_of_pair} content words are in segment or profile, fewer than {least:.0%}"
             return Verdict(pair, "overlap", reason, overlap)
         return Verdict(pair, overlap=overlap)
+
+
+def _find_mention(names: re.Pattern[str], question: str) -> str | None:
+    """Find a name by which a question speaks of the role instead of calling it."""
+    for name in names.finditer(question):
+        following = question[name.end() : name.end() + 1]
+        if name.start() > 0 and following not in _CALL_ENDS:
+            return name[0]
+    return None
 
 
 def find_form_problem(question: str, answer: str, language: Language) -> str | None:
