@@ -568,7 +568,7 @@ def interrupt(folder: Path, where: str, *, again: bool = False, seconds: float =
 
 
 def test_ctrl_c_in_a_notebook_waits_for_what_is_in_flight(tmp_path: Path) -> None:
-    out, told = interrupt(tmp_path, "notebook")
+    out, told = interrupt(tmp_path, "notebook", seconds=0.5)
     assert re.fullmatch(r"stopping; waiting for [1-4] calls? in flight \(Ctrl-C again to drop them\)\n", told)
     sent, delivered, words = out.split(" ", 2)
     assert 0 < int(sent) == int(delivered) < 400
