@@ -45,8 +45,10 @@ def test_of_several_systems_one_must_be_ahead_of_all(reports: dict[str, ScoreRep
     assert answer.undecided[0] == "Not decided: style; accuracy; knowledge."
     assert Evidence(reports).answer().verdict == "own is ahead of all others in style, accuracy and knowledge."
     assert all("not decided, corrected for 9 tests: CUS" in line for line in Evidence(alike).describe_pairs())
-    pair = Evidence({name: alike[name] for name in ("mute", "deaf")}).answer()
-    assert pair.verdict == "No difference between mute and deaf is shown."
+    pair = Evidence({name: alike[name] for name in ("mute", "deaf")})
+    answer = pair.answer()
+    assert answer.verdict == "No difference between mute and deaf is shown."
+    assert answer.undecided[0].count("(n = ") == 3 and not pair.describe_pairs()
 
 
 def test_a_system_alone_is_held_against_the_baseline_or_the_floor(reports: dict[str, ScoreReport]) -> None:

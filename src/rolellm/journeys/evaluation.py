@@ -308,11 +308,7 @@ def _evaluate(
 ) -> EvalResult:
     from rolellm.data.rolebench.schema import DEFAULT_CONFIG
     from rolellm.judging.overlap_judge import make_words_judge
-    from rolellm.reporting.build import ReportSources, build_report
-    from rolellm.reporting.findings import describe_styles
     from rolellm.reporting.page import PageContent
-    from rolellm.reporting.settings import ReportOptions
-    from rolellm.scoring.rows import get_provenance, read_dataset_rows
 
     judge_llm = None
     if judge is not None:
@@ -323,17 +319,34 @@ def _evaluate(
     elif chosen.config or chosen.data_dir:
         raise SettingsError("name a config of RoleBench (--config, --data-dir) or rows of your own (--data), not both")
     files = {name: folder / "answers" / f"{make_safe_name(name)}.jsonl" for name in systems}
-    predictions = {name: [path] for name, path in files.items()}
     if own is not None:
         turns = _load_own_turns(own, systems, models, chosen.limit)
         result = _evaluate_own(folder, systems, models, files, judge_llm, chosen, turns)
-        return _finish(systems, models, chosen, scenes, judge_llm, result)
-    if scenes and chosen.config is None and chosen.data_dir is None:
+    elif scenes and chosen.config is None and chosen.data_dir is None:
         if judge is not None and not any(scene.is_directed for scene in scenes):
             raise SettingsError("a judge compares answers to rows; name some (--config or --data), or leave it out")
         result = EvalResult(folder, {}, content=PageContent("Scenes"))
-        return _finish(systems, models, chosen, scenes, judge_llm, result)
-    chosen = replace(chosen, config=chosen.config or DEFAULT_CONFIG)
+    else:
+        chosen = replace(chosen, config=chosen.config or DEFAULT_CONFIG)
+        result = _evaluate_rows(folder, systems, models, files, judge_llm, chosen)
+    if scenes:
+        result = _add_scenes(systems, models, chosen, scenes, judge_llm, result)
+    return _write_result(systems, chosen, result)
+
+
+def _evaluate_rows(
+    folder: Path,
+    systems: Mapping[str, Any],
+    models: Mapping[str, LocalChat],
+    files: Mapping[str, Path],
+    judge: LLM | None,
+    chosen: EvalSettings,
+) -> EvalResult:
+    from rolellm.reporting.build import ReportSources, build_report
+    from rolellm.reporting.findings import describe_styles
+    from rolellm.reporting.settings import ReportOptions
+    from rolellm.scoring.rows import get_provenance, read_dataset_rows
+
     source: dict[str, Any] = {"config": chosen.config, "split": chosen.split, "data_dir": chosen.data_dir}
     rows = _load_rows(limit=chosen.limit, **source)
     if judge is not None and len(systems) == 1 and not _has_baseline(rows):
@@ -348,21 +361,21 @@ def _evaluate(
         for name, model in systems.items():
             sys.stderr.write(f"{name}: answering {count} of {chosen.config}/{chosen.split}\n")
             _answer(model, models.get(name), asked_rows, files[name], chosen, provenance)
+    predictions = {name: [path] for name, path in files.items()}
     options = read(ReportOptions, {"protocol": "rouge-score", **source})
     content = build_report(ReportSources(predictions=predictions), options).content
     reports = {name: content.parts[0].scored[name] for name in systems}
     style = _measure_style(predictions, source)
     judged = None
-    if judge_llm is not None:
+    if judge is not None:
         answers: dict[str, Any] = dict(files)
         baseline = None
         if _has_baseline(rows):
             baseline = BASELINE
             answers[baseline] = rows.rename_column("rolegpt", "prediction")
-        judged, content = _judge(folder, answers, rows, judge_llm, baseline)
+        judged, content = _judge(folder, answers, rows, judge, baseline)
     content = replace(content, findings=[*content.findings, *describe_styles(style)])
-    result = EvalResult(folder, reports, style, judged, content=content)
-    return _finish(systems, models, chosen, scenes, judge_llm, result)
+    return EvalResult(folder, reports, style, judged, content=content)
 
 
 def _evaluate_own(
@@ -416,20 +429,11 @@ def _evaluate_own(
     return EvalResult(folder, reports, {}, judged, figures, own.name, content=content)
 
 
-def _finish(
-    systems: Mapping[str, Any],
-    models: dict[str, LocalChat],
-    chosen: EvalSettings,
-    scenes: Sequence[Scene],
-    judge: LLM | None,
-    result: EvalResult,
-) -> EvalResult:
-    """Play the scenes, and write the page and the files of figures."""
+def _write_result(systems: Mapping[str, Any], chosen: EvalSettings, result: EvalResult) -> EvalResult:
+    """Write the page and the files of figures."""
     from rolellm.reporting.page import write_page
 
     folder = result.out
-    if scenes:
-        result = _add_scenes(systems, models, chosen, scenes, judge, result)
     page = write_page(folder / "report.html", result.content)
     result = replace(result, page=page, findings=tuple(result.content.sentences))
     for name, report in result.reports.items():

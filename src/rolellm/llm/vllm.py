@@ -529,7 +529,7 @@ class VLLMChat(LocalChat):
                 likeliest.sort(key=lambda item: -item[1])
                 return self._make_ranking(len(prompt), likeliest[:most])
         except (KeyError, IndexError, TypeError) as error:
-            raise ModelError("this vLLM does not return the tokens of its replies; use 0.14 or newer") from error
+            raise ModelError("this vLLM does not return the tokens of its replies; use a newer one") from error
         return self._read_completion(self.model.make_completion(prompt, tokens))
 
     def _decode(self, name: str) -> str:

@@ -287,7 +287,11 @@ class Evidence:
         return rivals, [test for test in tests if {*test.pair} <= {*rivals}]
 
     def describe_pairs(self) -> list[str]:
-        """Say what was found about every two systems, one's own first: what is decided, and what is not."""
+        """Say what was found about every two systems, one's own first: what is decided, and what is not.
+
+        What is open between the only two that the answer compares, it says itself.
+        """
+        rivals, _ = self._select_rivals()
         by_pair: dict[tuple[str, str], list[PairTest]] = {}
         for test in self.tests:
             if test.measure in self.topics:
@@ -298,14 +302,17 @@ class Evidence:
         sentences = []
         for pair in sorted(by_pair, key=lambda pair: not {*pair} <= {*self.own}):
             tests = by_pair[pair]
+            if {*pair} == {*rivals}:
+                tests = [test for test in tests if test.sign]
             clauses = []
             for sign, words in verbs.items():
                 matches = [test for test in tests if test.sign == sign]
                 ranges = [f"{names.get(test.measure, test.measure)} {test.describe()}" for test in matches]
                 if ranges:
                     clauses.append(f"{words} {_join(ranges)}")
-            subject = f"{' against '.join(pair)} {tests[0].scope}"
-            sentences.append(f"{subject}: {'; '.join(clauses)}.")
+            if clauses:
+                subject = f"{' against '.join(pair)} {tests[0].scope}"
+                sentences.append(f"{subject}: {'; '.join(clauses)}.")
         return sentences
 
     def _describe_training(self) -> Iterator[str]:

@@ -199,14 +199,12 @@ class DialogueTable:
     Attributes:
         replies: Number of replies that are trained.
         long: Number of dialogues that do not fit whole.
-        repeats: Number of examples that are equal to an earlier one.
         bare_roles: Roles of dialogues without a system turn.
     """
 
     def __init__(self, training: TrainingRecipe) -> None:
         self._training = training
-        self.replies = self.long = self.repeats = 0
-        self._hashes: set[int] = set()
+        self.replies = self.long = 0
         self._digest = hashlib.sha256()
         self._roles: set[str] = set()
         self.bare_roles: set[str] = set()
@@ -219,6 +217,8 @@ class DialogueTable:
         self._row_ids: list[str] = []
         self._owners = array("q")
         self._families = array("Q")
+        # Those that do not fit are among them.
+        self._hashes = array("q")
         self._token_stops = array("q", [0])
         self._spans = array("q")
         self._span_stops = array("q", [0])
@@ -228,6 +228,11 @@ class DialogueTable:
 
     def __len__(self) -> int:
         return len(self._draws)
+
+    @property
+    def repeats(self) -> int:
+        """Number of examples that are equal to an earlier one."""
+        return len(self._hashes) - len(np.unique(self._hashes))
 
     @property
     def fingerprint(self) -> str:
@@ -254,9 +259,7 @@ class DialogueTable:
         family = int(beginning[:16], 16)
         is_long = False
         for whole in encoded:
-            tokens_hash = hash(whole.ids.tobytes())
-            self.repeats += tokens_hash in self._hashes
-            self._hashes.add(tokens_hash)
+            self._hashes.append(hash(whole.ids.tobytes()))
             cut = whole.cut(training.max_length, truncate=training.truncate_replies)
             is_long = is_long or cut != whole
             if cut is not None:

@@ -289,11 +289,13 @@ class StepTrainer(Trainer):  # type: ignore[misc]  # transformers ships no types
         """Weights of DPO's losses in a pass: that of ``sft`` is a mean over the tokens of what is chosen."""
         weighed = list(weights)
         if "sft" in self.loss_types:
-            chosen = torch.tensor(float(count_chosen(inputs)), device=self.args.device)
-            # Processes take the mean of their gradients.
-            chosen = self.accelerator.reduce(chosen, reduction="mean")
+            chosen: float = count_chosen(inputs)
+            if self.accelerator.num_processes > 1:
+                # They take the mean of their gradients.
+                count = torch.tensor(float(chosen), device=self.args.device)
+                chosen = float(self.accelerator.reduce(count, reduction="mean"))
             index = self.loss_types.index("sft")
-            weighed[index] *= count_chosen(part) / float(chosen) / share
+            weighed[index] *= count_chosen(part) / chosen / share
         return weighed
 
     def _free_memory(self) -> None:
