@@ -129,7 +129,7 @@ class Endpoint:
 
         Raises:
             CallError: When no reply came, or it broke off.
-            UnacceptableError: For what is no chat completion.
+            UnacceptableError: When the answer is not a chat completion.
             SettingsError: When the server needs a key and none is set.
         """
         seconds = self.settings.timeout
@@ -197,7 +197,7 @@ class Endpoint:
             response = await self.send(lambda: self.get_sdk().get("/models", cast_to=httpx.Response), _CONNECT_SECONDS)
         except CallError:
             return {}
-        # The SDK's own reading fails on what is no such list.
+        # The SDK fails on an answer that is not such a list.
         listing = parse_body(response.content).get("data")
         models = {}
         for entry in listing if isinstance(listing, list) else ():
